@@ -1,0 +1,1 @@
+"""What runs it: command line, configuration, run, cluster, metrics, data and evaluation."""

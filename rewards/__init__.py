@@ -1,0 +1,1 @@
+"""What an answer is worth: graders, the sandbox they run programs in, and traits of a response."""
