@@ -1,0 +1,55 @@
+"""``magicrl train`` and ``magicrl quickstart``: start or continue a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.config import load_config
+from ops.folder import Resume
+
+app = typer.Typer()
+
+
+_RESUME = typer.Option(
+    "--resume",
+    metavar="[=auto]",
+    help="Continue the newest complete checkpoint. --resume=auto starts afresh where there is none.",
+    show_default=False,
+)
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(help="A YAML file or the name of a shipped recipe.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like learner.lr=2e-6.")] = None,
+    resume: Annotated[str, _RESUME] = "never",
+) -> None:
+    """Train a model on problems whose answers can be checked."""
+    from ops.run import run
+
+    run(load_config(config, overrides or ()), _resume(resume))
+
+
+@app.command()
+def quickstart(
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like run.steps=20.")] = None,
+    resume: Annotated[str, _RESUME] = "never",
+    cache: Annotated[Path, typer.Option(help="Where the tiny model and its problems are kept.")] = Path(
+        ".cache"
+    ),
+) -> None:
+    """Train a tiny model on this machine: every part real, only small."""
+    from ops.quickstart.start import quickstart_config
+    from ops.run import run
+
+    run(quickstart_config(cache, overrides or ()), _resume(resume))
+
+
+def _resume(text: str) -> Resume:
+    match text:
+        case "never" | "require" | "auto":
+            return text
+    raise typer.BadParameter("must be plain --resume or --resume=auto")

@@ -1,0 +1,61 @@
+"""The run's folder: one holder at a time, no silent overwriting, torn lines survived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ops.config import Config, ConfigError, load_config
+from ops.folder import RunFolder, append_line, read_lines
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "c.yaml"
+    data = {
+        "run": {"name": "r", "steps": 3},
+        "model": {"path": "m"},
+        "data": {"train": ["t"]},
+        "stages": [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}],
+    }
+    path.write_text(yaml.safe_dump(data))
+    return load_config(path)
+
+
+def test_the_written_config_reads_back_the_same(config: Config, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "r")
+    folder.open(config, "never")
+    assert load_config(folder.config) == config
+
+
+def test_a_second_holder_is_refused_by_process_id(config: Config, tmp_path: Path) -> None:
+    first, second = RunFolder(tmp_path / "r"), RunFolder(tmp_path / "r")
+    first.open(config, "never")
+    with pytest.raises(ConfigError, match="in use by process"):
+        second.open(config, "auto")
+    first.close()
+    second.open(config, "auto")
+
+
+def test_a_used_folder_is_not_overwritten(config: Config, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "r")
+    folder.open(config, "never")
+    append_line(folder.steps, {"step": 0})
+    folder.close()
+    with pytest.raises(ConfigError, match="--resume"):
+        folder.open(config, "never")
+
+
+def test_resume_needs_a_checkpoint(config: Config, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no checkpoint to resume"):
+        RunFolder(tmp_path / "r").open(config, "require")
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    append_line(path, {"step": 0})
+    with path.open("a") as file:
+        file.write('{"step": 1, "rew')
+    assert list(read_lines(path)) == [{"step": 0}]
