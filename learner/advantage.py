@@ -1,0 +1,52 @@
+"""Group-relative advantages and truncation masks. Pure; everything is decided from rewards and verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buffer.rollout import GroupSummary
+from buffer.selection import is_flat
+from learner.config import Advantage, TruncationMask
+
+STD_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAdvantages:
+    """One entry per rollout. counted: its sampled tokens are in T_k (all but grader errors)."""
+
+    values: tuple[float, ...]
+    counted: tuple[bool, ...]
+    flat: bool
+
+
+def group_advantages(group: GroupSummary, kind: Advantage, mask: TruncationMask) -> GroupAdvantages:
+    """Advantages of one group: A = 0 for errors and for masked truncated responses.
+
+    ``flat`` asks whether the rewards that enter the statistics teach anything; a flat group is not trained on.
+    """
+    graded = np.array([verdict != "error" for verdict in group.verdicts])
+    truncated = np.array([finish == "length" for finish in group.finishes])
+    members = graded & ~truncated if mask == "before" else graded
+    trained = graded & ~truncated if mask != "none" else graded
+    rewards = np.asarray(group.rewards, dtype=np.float64)
+    flat = is_flat(rewards[members].tolist())
+    values = np.zeros(len(rewards))
+    if not flat:
+        values[members] = _relative(rewards[members], kind)
+    values[~trained] = 0.0
+    return GroupAdvantages(tuple(values.tolist()), tuple(graded.tolist()), flat)
+
+
+def _relative(rewards: NDArray[np.float64], kind: Advantage) -> NDArray[np.float64]:
+    centred = rewards - rewards.mean()
+    match kind:
+        case "grpo":
+            return centred / (rewards.std(ddof=1) + STD_EPSILON)
+        case "no_std":
+            return centred
+        case "leave_one_out":  # r_j - mean of the others = n / (n - 1) * (r_j - mean)
+            return centred * len(rewards) / (len(rewards) - 1)

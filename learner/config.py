@@ -1,0 +1,138 @@
+"""Settings of the learner and of the stages. Imports no torch: a config is checked in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Correction = Literal["none", "tis", "icepop", "sequence"]
+Advantage = Literal["grpo", "no_std", "leave_one_out"]
+TruncationMask = Literal["none", "before", "after"]
+EntropyEstimator = Literal["sampled", "exact"]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class EntropyConfig(_Settings):
+    """The adaptive entropy controller (Skywork-OR1, arXiv 2505.22312, section on MAGIC)."""
+
+    target: float = Field(0.2, ge=0)
+    """Nats per token. At or below it the entropy term is on. 0.2: report and released scripts."""
+    delta: float = Field(0.005, ge=0)
+    """How far the coefficient moves per step. 0.005: report; 1e-4: released scripts; 0 turns the controller off."""
+    cap: float | None = Field(None, ge=0)
+    """Upper bound of the coefficient; none in the report, 5e-3 in the released scripts."""
+    estimator: EntropyEstimator = "sampled"
+    """``sampled``: -mean(log mu) of the batch, free, as old as its staleness. ``exact``: the mean entropy of
+    the previous update's forward pass, one step late."""
+
+
+class CheckpointConfig(_Settings):
+    """When checkpoints are written and which are kept."""
+
+    every: int = Field(20, ge=1)
+    """Steps between checkpoints. A crash repeats at most this many."""
+    keep_last: int = Field(2, ge=1)
+    """How many of the newest complete checkpoints stay on disk."""
+    keep_every: int | None = Field(None, ge=1)
+    """Checkpoints at multiples of this step stay for good; none: only the newest stay."""
+
+
+class LearnerConfig(_Settings):
+    """One MAGIC update and the processes that compute it. Defaults: Skywork-OR1's released scripts."""
+
+    lr: float = Field(1e-6, ge=0)
+    """AdamW's learning rate, constant, no warm-up (released scripts)."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the first and second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """AdamW's denominator term."""
+    weight_decay: float = Field(0.01, ge=0)
+    """AdamW's decoupled weight decay, on all parameters."""
+    grad_clip: float = Field(1.0, ge=0)
+    """Largest 2-norm of the global gradient; 0: no clipping."""
+    clip_low: float = Field(0.2, ge=0, lt=1)
+    """The probability ratio is clipped below at 1 - clip_low."""
+    clip_high: float = Field(0.2, ge=0)
+    """The probability ratio is clipped above at 1 + clip_high (0.28: DAPO's higher upper clip)."""
+    advantage: Advantage = "grpo"
+    """``grpo``: (r - mean) / (std + 1e-6), std unbiased. ``no_std``: r - mean (Dr. GRPO). ``leave_one_out``:
+    r minus the mean of the group's other rewards (RLOO)."""
+    truncation_mask: TruncationMask = "none"
+    """``before``: truncated responses leave the group's statistics and get advantage 0. ``after``: they stay
+    in the statistics and get advantage 0. ``none``: as any other (released recipe)."""
+    correction: Correction = "none"
+    """How the gap between sampler (mu) and learner is corrected. ``none``: ratio theta/mu. Else ratio
+    theta/old and the weight f(old/mu): ``tis`` min(x, correction_high); ``icepop`` x inside
+    [correction_low, correction_high], else 0; ``sequence`` 1 for responses whose geometric mean of x lies
+    inside the same bounds, else 0."""
+    correction_low: float = Field(0.5, ge=0)
+    """Lower bound of old/mu for ``icepop`` and ``sequence``."""
+    correction_high: float = Field(2.0, gt=0)
+    """Upper bound of old/mu for ``tis``, ``icepop`` and ``sequence``."""
+    updates_per_batch: int = Field(1, ge=1)
+    """Optimizer steps per batch. More than 1 speeds up entropy collapse and may make the entropy controller
+    unstable (Skywork-OR1); the groups are cut into that many mini-batches, each with its own token mean."""
+    kl: float = Field(0.0, ge=0)
+    """Coefficient of the KL term to the initial model (k3 estimate); 0: none, and no reference is loaded."""
+    entropy: EntropyConfig = EntropyConfig()
+    """The adaptive entropy controller."""
+    token_budget: int = Field(16384, ge=1)
+    """Tokens (prompt, response and padding) of one micro-batch on one rank. Memory, not results, depends on it."""
+    layout: Literal["auto", "padded", "packed"] = "auto"
+    """``padded``: rows of similar length, padded to the longest. ``packed``: several sequences a row, kept
+    apart by their positions. ``auto``: packed where flash attention runs, else padded (faster on a CPU)."""
+    packed_row: int | None = Field(None, ge=1)
+    """Longest packed row in tokens; none: 512 on a CPU (attention cost grows with it), the budget on a GPU.
+    A longer sequence gets a row of its own."""
+    ranks: int = Field(1, ge=1)
+    """Learner processes, one per GPU (or CPU process)."""
+    sequence_parallel: int = Field(1, ge=1)
+    """Ranks that share each sequence (DeepSpeed Ulysses); divides ``ranks`` and the model's attention heads."""
+    zero_stage: Literal[0, 1, 2, 3] = 1
+    """What DeepSpeed partitions over ranks: 1 optimizer state, 2 also gradients, 3 also weights."""
+    zero_persist: int = Field(100_000, ge=0)
+    """ZeRO-3: parameters with fewer elements than this stay whole on every rank."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of weights and activations; masters and optimizer state are float32. ``auto``: bfloat16 on a GPU."""
+    publish_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of published weights; ``auto``: the learner's own."""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    """Attention kernel. ``auto``: flash_attention_2 where installed on a GPU, else sdpa."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: about a third more time, far less memory."""
+    loss_chunk: int = Field(256, ge=1)
+    """Tokens whose vocabulary row is in memory at once while the loss is computed."""
+    threads: int = Field(1, ge=1)
+    """CPU threads of each rank; generators need the other cores."""
+    gpus_per_rank: float | None = Field(None, ge=0)
+    """GPUs that Ray reserves for a rank; none: 1 where the cluster has GPUs, else 0."""
+    collective_timeout: float = Field(1800.0, gt=0)
+    """Seconds after which a collective that a rank does not answer fails the step."""
+    nonfinite_limit: int = Field(3, ge=1)
+    """Steps in a row with a non-finite gradient (each is skipped) before the run stops with a report."""
+    claim_timeout: float = Field(1800.0, gt=0)
+    """Seconds without a full batch before the run stops and says what it waited for."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When checkpoints are written and which are kept."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LearnerConfig:
+        if self.ranks % self.sequence_parallel:
+            raise ValueError(f"sequence_parallel {self.sequence_parallel} must divide ranks {self.ranks}")
+        if self.correction_low > self.correction_high:
+            raise ValueError("correction_low must not be above correction_high")
+        if self.zero_stage == 0 and self.dtype == "bfloat16":
+            raise ValueError("zero_stage 0 keeps no float32 masters for bfloat16: use zero_stage 1")
+        if self.sequence_parallel > 1 and self.layout == "packed" and self.attention != "flash_attention_2":
+            raise ValueError("packed rows under sequence_parallel need attention flash_attention_2: use layout padded")
+        return self
+
+
+CHANGEABLE: frozenset[str] = frozenset(
+    LearnerConfig.model_fields.keys() - {"sequence_parallel", "dtype", "zero_stage"}
+)
+"""Learner fields that a resume may change; the others decide what a checkpoint's files contain."""

@@ -1,0 +1,200 @@
+"""DeepSpeed behind five verbs: forward_backward, step, weights, save, restore."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import deepspeed
+import torch
+from deepspeed.utils import logger as deepspeed_logger
+from torch import Tensor
+
+from learner.batch import ModelInput
+from learner.config import LearnerConfig
+from learner.logprobs import HeadLoss
+from learner.model import PolicyModel, load_model
+from learner.plan import Objective
+
+TAG = "state"
+"""Name of the folder DeepSpeed makes inside a checkpoint's own folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """grad_norm: 2-norm of the global gradient before clipping, not finite if the step was skipped."""
+
+    grad_norm: float
+    applied: bool
+
+
+class LearnerEngine(Protocol):
+    """What a rank needs of whatever trains the model. All ranks call the same verbs in the same order."""
+
+    def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
+        """Add one micro-batch's gradient; ``tokens`` is T of the whole global (mini-)batch."""
+        ...
+
+    def step(self, lr: float) -> StepResult:
+        """Average nothing, reduce, clip, update, clear. Skips the update if the gradient is not finite."""
+        ...
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Full parameters by Hugging Face name, one after the other; every rank must exhaust it."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write this rank's share of weights and optimizer state."""
+        ...
+
+    def restore(self, folder: Path) -> None:
+        """Continue from what ``save`` wrote."""
+        ...
+
+
+class DeepSpeedEngine:
+    """LearnerEngine on deepspeed.initialize, ZeRO 0 to 3."""
+
+    def __init__(self, folder: Path, config: LearnerConfig, device: torch.device) -> None:
+        """Raises ModelUnusable. torch.distributed must be initialised."""
+        deepspeed_logger.setLevel(logging.WARNING)
+        self._config = config
+        self.device = device
+        self.dtype = resolve_dtype(config.dtype, device)
+        self._world = torch.distributed.get_world_size()
+        settings = _deepspeed_config(config, self.dtype, self._world)
+        model = _load(folder, config, settings, self.dtype, device)
+        self.policy = PolicyModel(model, config.loss_chunk)
+        optimizer = _optimizer(self.policy, config)
+        self._engine: Any = deepspeed.initialize(
+            model=self.policy, optimizer=optimizer, config=settings, dist_init_required=False
+        )[0]
+        self._optimizer = optimizer
+
+    def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
+        """DeepSpeed averages over ranks, so the loss is multiplied by their number: the result is a sum."""
+        result: HeadLoss = self._engine(batch, objective, self._world / tokens)
+        self._engine.backward(result.loss, scale_wrt_gas=False)
+        return HeadLoss(result.loss.detach() / self._world, result.logprobs, result.entropy)
+
+    @torch.no_grad()
+    def logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
+        """Log-probabilities [N] under the current weights, without gradients."""
+        result: HeadLoss = self._engine(batch, objective, None)
+        return result.logprobs
+
+    def step(self, lr: float) -> StepResult:
+        """One optimizer step on what was accumulated since the last."""
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        self._engine.step()
+        if isinstance(self._optimizer, ClippedAdamW):
+            return StepResult(self._optimizer.grad_norm, math.isfinite(self._optimizer.grad_norm))
+        applied = bool(self._engine.was_step_applied())
+        return StepResult(float(self._engine.get_global_grad_norm()) if applied else math.nan, applied)
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Parameters are gathered one at a time under ZeRO-3; a tied head appears once, as the embedding."""
+        for name, parameter in self.policy.model.named_parameters():
+            with deepspeed.zero.GatheredParameters([parameter], enabled=self._config.zero_stage == 3):
+                yield name, parameter.detach()
+
+    def save(self, folder: Path) -> None:
+        """Collective: every rank writes its own files."""
+        self._engine.save_checkpoint(str(folder), tag=TAG, save_latest=False)
+
+    def restore(self, folder: Path) -> None:
+        """Collective. Raises FileNotFoundError if ``folder`` holds no state."""
+        path, _ = self._engine.load_checkpoint(str(folder), tag=TAG)
+        if path is None:
+            raise FileNotFoundError(f"{folder}: no DeepSpeed state that can be loaded")
+
+
+class ClippedAdamW(torch.optim.AdamW):
+    """AdamW for ZeRO-0, where DeepSpeed reports no norm and applies non-finite gradients."""
+
+    grad_norm = math.nan
+
+    def __init__(self, *args: Any, max_norm: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._max_norm = max_norm or math.inf
+
+    def step(self, closure: Any = None) -> None:
+        """Clip and update, or leave everything as it was if the norm is not finite."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        self.grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._max_norm))
+        if math.isfinite(self.grad_norm):
+            super().step(closure)
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """``auto`` is bfloat16 on a GPU, float32 on a CPU."""
+    if name == "auto":
+        name = "bfloat16" if device.type == "cuda" else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def resolve_attention(name: str, device: torch.device) -> str:
+    """``auto`` is flash_attention_2 where it is installed and a GPU is used, else sdpa."""
+    if name != "auto":
+        return name
+    from transformers.utils import is_flash_attn_2_available
+
+    return "flash_attention_2" if device.type == "cuda" and is_flash_attn_2_available() else "sdpa"
+
+
+def _load(
+    folder: Path, config: LearnerConfig, settings: dict[str, Any], dtype: torch.dtype, device: torch.device
+) -> torch.nn.Module:
+    context = _partitioned_loading(settings) if config.zero_stage == 3 else None
+    model = load_model(
+        folder,
+        dtype=dtype,
+        attention=resolve_attention(config.attention, device),
+        checkpointing=config.gradient_checkpointing,
+    )
+    del context
+    return model
+
+
+def _partitioned_loading(settings: dict[str, Any]) -> object:
+    """While the result lives, transformers reads each weight straight into its partitions."""
+    from transformers.integrations import HfDeepSpeedConfig
+
+    return HfDeepSpeedConfig(settings)
+
+
+def _optimizer(policy: PolicyModel, config: LearnerConfig) -> torch.optim.Optimizer:
+    parameters = [p for p in policy.parameters() if p.requires_grad]
+    settings: dict[str, Any] = {
+        "lr": config.lr,
+        "betas": config.betas,
+        "eps": config.eps,
+        "weight_decay": config.weight_decay,
+    }
+    if config.zero_stage == 0:
+        return ClippedAdamW(parameters, max_norm=config.grad_clip, **settings)
+    return torch.optim.AdamW(parameters, fused=True, **settings)
+
+
+def _deepspeed_config(config: LearnerConfig, dtype: torch.dtype, world: int) -> dict[str, Any]:
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "managed_gradient_accumulation": False,  # micro-batches per step vary with the responses' lengths
+        "gradient_clipping": config.grad_clip if config.zero_stage else 0.0,
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            "stage": config.zero_stage,
+            "overlap_comm": False,
+            "stage3_param_persistence_threshold": config.zero_persist,
+        },
+        "bf16": {"enabled": dtype == torch.bfloat16, "check_grad_overflow": True},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "communication_data_type": "fp32",
+        "steps_per_print": None,
+    }

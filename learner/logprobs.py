@@ -1,0 +1,151 @@
+"""Log-probability and entropy of sampled tokens without the tokens x vocabulary matrix.
+
+The output head, the softmax and the loss run over chunks of tokens. The gradient of a chunk is taken at once,
+while its probabilities are in memory, so the head is multiplied three times (logits, and the gradients of
+hidden states and weight), not four as when the chunk is recomputed in the backward pass. Exact: nothing is
+sampled or dropped. Peak memory above the weight's gradient is two chunks of [chunk, vocabulary].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+TokenLoss = Callable[[Tensor, Tensor, slice], Tensor]
+"""(log-probability [n], entropy [n], which of the N tokens) -> summed loss of these tokens, a scalar."""
+
+CHUNK_ELEMENTS = 4 << 20
+"""Chunks may always grow to this many logits: a small vocabulary takes few, large chunks."""
+
+
+class HeadLoss(NamedTuple):
+    """loss: scalar with gradient. logprobs and entropy: [N] in nats, detached."""
+
+    loss: Tensor
+    logprobs: Tensor
+    entropy: Tensor
+
+
+def head_loss(
+    hidden: Tensor, weight: Tensor, targets: Tensor, token_loss: TokenLoss, *, temperature: float, chunk: int
+) -> HeadLoss:
+    """Apply the output head to ``hidden`` and ``token_loss`` to what it says of ``targets``.
+
+    hidden: [N, H], the states that predict the targets. weight: [V, H]. targets: int64 [N].
+    Log-probabilities and entropies are those of softmax(hidden @ weight.T / temperature).
+    The result's loss can be backpropagated once.
+    """
+    return HeadLoss(*_HeadLoss.apply(hidden, weight, targets, token_loss, temperature, chunk))
+
+
+@torch.no_grad()
+def head_logprobs(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, temperature: float, chunk: int
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies [N] (nats) without gradients; arguments as of ``head_loss``."""
+    parts = [
+        _softmax_stats(hidden[at], weight, targets[at], temperature)[2:]
+        for at in _chunks(len(targets), weight.shape[0], chunk)
+    ]
+    if not parts:
+        empty = torch.zeros(0, dtype=_precision(hidden.dtype), device=hidden.device)
+        return empty, empty
+    logprobs, entropies = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+class _HeadLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        token_loss: TokenLoss,
+        temperature: float,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        precision = _precision(hidden.dtype)
+        loss = torch.zeros((), dtype=precision, device=hidden.device)
+        logprobs = torch.empty(len(targets), dtype=precision, device=hidden.device)
+        entropies = torch.empty_like(logprobs)
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight, dtype=precision)
+        for at in _chunks(len(targets), weight.shape[0], chunk):
+            log_p, p, logprobs[at], entropies[at] = _softmax_stats(hidden[at], weight, targets[at], temperature)
+            part, by_logprob, by_entropy = _token_gradients(token_loss, logprobs[at], entropies[at], at)
+            loss += part
+            grad = _logit_gradient(log_p, p, targets[at], entropies[at], by_logprob, by_entropy)
+            grad = grad.div_(temperature).to(hidden.dtype)
+            torch.mm(grad, weight, out=grad_hidden[at])
+            _accumulate(grad_weight, grad, hidden[at])
+        ctx.gradients = (grad_hidden, grad_weight.to(weight.dtype))
+        ctx.mark_non_differentiable(logprobs, entropies)
+        return loss, logprobs, entropies
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_hidden, grad_weight = ctx.gradients
+        del ctx.gradients  # freed as soon as the caller has added them
+        scale = grads[0]
+        return grad_hidden.mul_(scale), grad_weight.mul_(scale), None, None, None, None
+
+
+def _chunks(tokens: int, vocabulary: int, chunk: int) -> list[slice]:
+    size = max(chunk, CHUNK_ELEMENTS // vocabulary)
+    return [slice(start, min(start + size, tokens)) for start in range(0, tokens, size)]
+
+
+def _precision(dtype: torch.dtype) -> torch.dtype:
+    """Softmax runs in float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _softmax_stats(
+    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """log p and p, both [n, V]; log-probability of the targets and entropy, both [n]."""
+    log_p = (hidden @ weight.T).to(_precision(hidden.dtype))
+    if temperature != 1.0:
+        log_p.div_(temperature)
+    log_p.sub_(torch.logsumexp(log_p, dim=-1, keepdim=True))
+    p = log_p.exp()
+    entropy = -torch.linalg.vecdot(p, log_p)
+    return log_p, p, log_p.gather(1, targets[:, None])[:, 0], entropy
+
+
+def _token_gradients(
+    token_loss: TokenLoss, logprobs: Tensor, entropies: Tensor, at: slice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss of a chunk and its derivatives by each token's log-probability and entropy."""
+    with torch.enable_grad():
+        inputs = (logprobs.detach().requires_grad_(), entropies.detach().requires_grad_())
+        loss = token_loss(*inputs, at)
+        grads = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+    return loss.detach(), *grads
+
+
+def _logit_gradient(
+    log_p: Tensor, p: Tensor, targets: Tensor, entropy: Tensor, by_logprob: Tensor, by_entropy: Tensor
+) -> Tensor:
+    """[n, V], in the memory of ``p``; overwrites ``log_p``.
+
+    d logprob / d logit_v = [v = target] - p_v;  d entropy / d logit_v = -p_v (log p_v + entropy)
+    """
+    if by_entropy.any():
+        log_p.mul_(by_entropy[:, None]).add_((by_entropy * entropy + by_logprob)[:, None])
+        p.mul_(log_p.neg_())
+    else:
+        p.mul_(-by_logprob[:, None])
+    return p.scatter_add_(1, targets[:, None], by_logprob[:, None])
+
+
+def _accumulate(total: Tensor, grad: Tensor, hidden: Tensor) -> None:
+    """total += grad.T @ hidden, with the product in the inputs' precision and the sum in ``total``'s."""
+    if total.dtype == grad.dtype:
+        total.addmm_(grad.T, hidden)
+    else:
+        total += grad.T @ hidden

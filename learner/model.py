@@ -1,0 +1,89 @@
+"""PolicyModel: a Hugging Face causal LM whose output head computes the loss instead of the logits."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from learner.batch import ModelInput
+from learner.logprobs import HeadLoss, head_logprobs, head_loss
+from learner.magic import Tokens, correction_weight, token_terms
+from learner.plan import Objective
+
+_UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+
+
+class ModelUnusable(Exception):
+    """The model folder does not load or computes something the loss does not know; one line with the fix."""
+
+
+class PolicyModel(nn.Module):
+    """The policy: backbone and head of a causal LM, called with a micro-batch.
+
+    The head stays a module of its own, so that ZeRO-3 gathers its weight (tied or not) for as long as it runs.
+    """
+
+    def __init__(self, model: nn.Module, chunk: int) -> None:
+        super().__init__()
+        self.model = model
+        self.backbone: nn.Module = model.base_model
+        self.head: nn.Module = model.get_output_embeddings()
+        self.head.forward = types.MethodType(_head_forward, self.head)
+        self.chunk = chunk
+
+    def forward(self, batch: ModelInput, objective: Objective, scale: float | None) -> HeadLoss:
+        """Loss times ``scale``, with log-probabilities and entropies [N]; ``scale`` None: no loss, no gradient."""
+        output = self.backbone(
+            input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=None, use_cache=False
+        )
+        hidden = output.last_hidden_state.flatten(0, 1).index_select(0, batch.select)
+        result: HeadLoss = self.head(hidden, batch.tokens, objective, scale, self.chunk)
+        return result
+
+
+def _head_forward(
+    self: Any, hidden: Tensor, tokens: Tokens, objective: Objective, scale: float | None, chunk: int
+) -> HeadLoss:
+    settings: dict[str, Any] = {"temperature": objective.temperature, "chunk": chunk}
+    if scale is None:
+        logprobs, entropy = head_logprobs(hidden, self.weight, tokens.targets, **settings)
+        return HeadLoss(logprobs.new_zeros(()), logprobs, entropy)
+    if objective.correction == "sequence" and tokens.weight is None:
+        old = tokens.old
+        if old is None:
+            old, _ = head_logprobs(hidden, self.weight, tokens.targets, **settings)
+        tokens = replace(tokens, weight=correction_weight(old, tokens, objective))
+    return head_loss(hidden, self.weight, tokens.targets, _token_loss(tokens, objective, scale), **settings)
+
+
+def _token_loss(tokens: Tokens, objective: Objective, scale: float) -> Callable[[Tensor, Tensor, slice], Tensor]:
+    def loss(logprobs: Tensor, entropy: Tensor, at: slice) -> Tensor:
+        return token_terms(logprobs, entropy, tokens[at], objective).total(objective) * scale
+
+    return loss
+
+
+def load_model(folder: Path, *, dtype: torch.dtype, attention: str, checkpointing: bool) -> nn.Module:
+    """Read a Hugging Face folder; raises ModelUnusable. Under an active ZeRO-3 context, it loads partitioned."""
+    try:
+        config = AutoConfig.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise ModelUnusable(f"model folder {folder} does not load: {str(error).splitlines()[0]}") from error
+    for name in _UNSUPPORTED:
+        if getattr(config, name, None) not in (None, 1.0):
+            raise ModelUnusable(f"model {folder}: {name} is set; the loss is for plain softmax heads only")
+    head = model.get_output_embeddings()
+    if head is None or getattr(head, "bias", None) is not None:
+        raise ModelUnusable(f"model {folder}: needs an output head without bias")
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.train()
+    return model

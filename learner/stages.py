@@ -1,0 +1,121 @@
+"""The context-length schedule: which rules hold at which step. Pure: a step in, a stage out.
+
+A stage may change the response limit, group size, batch, mini-batches, temperature, learning rate, clip,
+entropy controller, KL, and the data's pass-rate range and mixture. The entropy coefficient carries over.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from learner.config import LearnerConfig
+
+
+class StageConfig(BaseModel):
+    """One stage. Fields left at none keep the value of ``learner`` (or of the data) for its whole length."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    steps: int | None = Field(None, ge=1)
+    """Length in steps; none: to the end of the run (only the last stage)."""
+    response_limit: int = Field(ge=1)
+    """Longest response in tokens; a response cut here is truncated."""
+    prompts_per_step: int = Field(ge=1)
+    """Groups in a batch (B_k)."""
+    group_size: int = Field(ge=2)
+    """Responses per prompt (G)."""
+    temperature: float = Field(1.0, gt=0)
+    """Of sampling; the learner divides its logits by the same number."""
+    updates_per_batch: int | None = Field(None, ge=1)
+    """Optimizer steps per batch in this stage."""
+    lr: float | None = Field(None, ge=0)
+    """Learning rate in this stage."""
+    clip_low: float | None = Field(None, ge=0, lt=1)
+    """Lower clip in this stage."""
+    clip_high: float | None = Field(None, ge=0)
+    """Upper clip in this stage."""
+    kl: float | None = Field(None, ge=0)
+    """KL coefficient in this stage."""
+    entropy_target: float | None = Field(None, ge=0)
+    """Entropy target (nats) in this stage."""
+    entropy_delta: float | None = Field(None, ge=0)
+    """Step of the entropy coefficient in this stage."""
+    entropy_cap: float | None = Field(None, ge=0)
+    """Upper bound of the entropy coefficient in this stage; .inf: none."""
+    pass_rate: tuple[float, float] | None = None
+    """Prompts whose pass rate (share of 0 to 1) lies outside leave the pool at this stage's start."""
+    mixture: dict[str, float] | None = None
+    """Weight of each data source in the draw; sources left out weigh 1."""
+
+
+_LEARNER_FIELDS = ("updates_per_batch", "lr", "clip_low", "clip_high", "kl")
+_ENTROPY_FIELDS = {"target": "entropy_target", "delta": "entropy_delta", "cap": "entropy_cap"}
+
+
+class Schedule:
+    """Which stage holds at which step, and the learner's settings in it."""
+
+    def __init__(self, stages: Sequence[StageConfig], learner: LearnerConfig) -> None:
+        """Raises ValueError naming the stage if only-the-last-may-be-endless does not hold."""
+        if not stages:
+            raise ValueError("stages: at least one stage is needed")
+        for index, stage in enumerate(stages[:-1]):
+            if stage.steps is None:
+                raise ValueError(f"stages[{index}].steps: every stage but the last needs a length")
+        self.stages = tuple(stages)
+        self._starts = [0, *accumulate(stage.steps or 0 for stage in stages[:-1])]
+        self._learners = tuple(_resolve(stage, learner) for stage in stages)
+
+    def index(self, step: int) -> int:
+        """The stage of step ``step``; steps beyond the schedule belong to its last stage."""
+        return bisect_right(self._starts, step) - 1
+
+    def stage(self, step: int) -> StageConfig:
+        """The rules by which the groups of this step are sampled."""
+        return self.stages[self.index(step)]
+
+    def learner(self, step: int) -> LearnerConfig:
+        """The learner's settings at this step, the stage's changes applied."""
+        return self._learners[self.index(step)]
+
+    def start(self, index: int) -> int:
+        """First step of a stage."""
+        return self._starts[index]
+
+    @property
+    def length(self) -> int | None:
+        """Steps of the whole schedule; None: endless."""
+        last = self.stages[-1].steps
+        return None if last is None else self._starts[-1] + last
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether any stage has a KL term."""
+        return any(learner.kl > 0 for learner in self._learners)
+
+    def check(self, prompt_limit: int, positions: int | None) -> None:
+        """Raises ValueError naming the stage whose prompt plus response does not fit the model's positions."""
+        for index, stage in enumerate(self.stages):
+            if positions is not None and prompt_limit + stage.response_limit > positions:
+                raise ValueError(
+                    f"stages[{index}].response_limit: {stage.response_limit} plus prompts of up to {prompt_limit} "
+                    f"tokens do not fit the model's {positions} positions"
+                )
+            learner = self._learners[index]
+            if learner.updates_per_batch > stage.prompts_per_step:
+                raise ValueError(
+                    f"stages[{index}]: {learner.updates_per_batch} updates_per_batch need at least as many "
+                    f"prompts_per_step, got {stage.prompts_per_step}"
+                )
+
+
+def _resolve(stage: StageConfig, learner: LearnerConfig) -> LearnerConfig:
+    changes = {name: getattr(stage, name) for name in _LEARNER_FIELDS if getattr(stage, name) is not None}
+    entropy = {
+        name: getattr(stage, field) for name, field in _ENTROPY_FIELDS.items() if getattr(stage, field) is not None
+    }
+    return learner.model_copy(update={**changes, "entropy": learner.entropy.model_copy(update=entropy)})
