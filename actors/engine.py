@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -55,6 +55,14 @@ class EngineStats:
     preemptions: int = 0
 
 
+class EngineBroken(Exception):
+    """The engine cannot go on; the generator ends with this text and is replaced."""
+
+
+class WeightsRefused(Exception):
+    """New weights do not fit or cannot be read; the old policy goes on serving."""
+
+
 class Engine(Protocol):
     """Samples responses and takes new weights while requests are in flight."""
 
@@ -63,14 +71,29 @@ class Engine(Protocol):
         """The version whose weights are loaded now."""
         ...
 
-    def sample(self, prompt_ids: Sequence[int], n: int, limits: SamplingLimits) -> AsyncIterator[Sample]:
-        """Yield n samples, each as it finishes. Closing the iterator aborts what is unfinished."""
+    def sample(
+        self,
+        prompt_ids: Sequence[int],
+        n: int,
+        limits: SamplingLimits,
+        on_tokens: Callable[[int], None] | None = None,
+    ) -> AsyncIterator[Sample]:
+        """Yield n samples, each as it finishes. Closing the iterator aborts what is unfinished.
+
+        on_tokens hears of new tokens (how many) while they are sampled: the sign of life. Raises TimeoutError
+        past ``limits.deadline``, ValueError for a prompt the engine cannot take, EngineBroken.
+        """
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of a response, special tokens left out."""
         ...
 
     async def load(self, version: PolicyVersion, weights: Path) -> float:
         """Switch to the weights in folder ``weights`` between two decode steps; requests in flight go on.
 
-        All or nothing: on error the old policy goes on serving. Returns the pause in seconds.
+        All or nothing: WeightsRefused leaves the old policy serving; EngineBroken leaves nothing serving.
+        Returns the pause in seconds.
         """
         ...
 
