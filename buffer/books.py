@@ -1,0 +1,76 @@
+"""The books: every group that was started is in exactly one place, and what was dropped says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+DropReason = Literal[
+    "straggler deadline",  # kept a claim waiting too long
+    "stale",  # came after its deadline
+    "invalid lineage",  # sampled by weights that a restart undid
+    "stage changed",  # the schedule has no place for it any more
+    "corrupt",  # its body cannot be read
+    "oversize",  # its body is larger than allowed
+    "grading error",  # the grader failed on too many of its answers
+    "drained",  # its generator left
+    "run ended",
+    "rolled back",  # was trained, but a restart undid it
+    "lost",  # Redis lost it
+]
+
+DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
+
+
+@dataclass(frozen=True)
+class Books:
+    """Groups by place. ``started`` counts every group once, whatever number of leases it took."""
+
+    started: int = 0
+    in_flight: int = 0
+    pending: int = 0
+    claimed: int = 0
+    trained: int = 0
+    rejected: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    dropped_tokens: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def balanced(self) -> bool:
+        """Whether started = in flight + pending + claimed + trained + rejected + dropped."""
+        return self.started == self.placed
+
+    @property
+    def placed(self) -> int:
+        """Groups that are in a place now."""
+        ended = self.trained + self.rejected + sum(self.dropped.values())
+        return self.in_flight + self.pending + self.claimed + ended
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able, the keys as in a run's summary."""
+        names = ("started", "in_flight", "pending", "claimed", "trained", "rejected")
+        return {name: getattr(self, name) for name in names} | {"dropped": dict(self.dropped)}
+
+
+def books_from_counts(in_flight: int, pending: int, claimed: int, counts: Mapping[str, int]) -> Books:
+    """Read the counters kept in Redis; `dropped:<reason>` and `dropped_tokens:<reason>` go into the maps."""
+    rest = dict(counts)
+
+    def prefixed(prefix: str) -> dict[str, int]:
+        found = {key.removeprefix(prefix): rest.pop(key) for key in list(rest) if key.startswith(prefix)}
+        return {key: value for key, value in sorted(found.items()) if value}
+
+    dropped, tokens = prefixed("dropped:"), prefixed("dropped_tokens:")
+    rest.pop("dropped", None)
+    named = {name: rest.pop(name, 0) for name in ("started", "trained", "rejected")}
+    return Books(
+        in_flight=in_flight,
+        pending=pending,
+        claimed=claimed,
+        dropped=dropped,
+        dropped_tokens=tokens,
+        counters=rest,
+        **named,
+    )

@@ -1,0 +1,147 @@
+-- What every function uses: the run's settings, a group's record, the books and the bells.
+-- KEYS[1] is the run's name space; ARGV[1] the incarnation the caller knows ('' if none).
+
+local SCHEMA = '1'
+local SLOT = 8589934592 -- 2^33: a pending group's score is step * SLOT + arrival, so it sorts by deadline, then age
+
+-- A group's record: a msgpack array with these positions.
+local PLACE, STAGE, STEP, ATTEMPT, ACTOR, SOURCE, LINEAGE, NEWEST, BODY = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- PLACE is one of these; STEP is that of the oldest token; LINEAGE and NEWEST name its newest token's version
+-- (while in flight, LINEAGE is that of the lease); BODY says whether a body is stored. A group that ended keeps PLACE and ATTEMPT for a while, to answer late copies.
+local FLYING, PENDING, CLAIMED, TRAINED, REJECTED, DROPPED = 'in_flight', 'pending', 'claimed', 'trained',
+    'rejected', 'dropped'
+
+local function fail(code, text)
+    error({ err = code .. ' ' .. text })
+end
+
+local function load_run(keys, args)
+    local run = keys[1]
+    local row = redis.call('HMGET', run .. ':control', 'incarnation', 'lineage', 'next', 'staleness', 'steps',
+        'stages', 'stopping', 'reject_limit', 'schema')
+    if not row[1] then fail('LOST', 'this Redis knows nothing of the run') end
+    if args[1] ~= '' and args[1] ~= row[1] then fail('LOST', 'the run was begun anew in this Redis') end
+    if row[9] ~= SCHEMA then fail('SCHEMA', 'the run was begun with schema ' .. row[9] .. ', this is ' .. SCHEMA) end
+    return {
+        run = run, control = run .. ':control', books = run .. ':books', groups = run .. ':groups',
+        summaries = run .. ':summaries', progress = run .. ':progress', lost = run .. ':lost',
+        lineage = tonumber(row[2]), next = tonumber(row[3]), staleness = tonumber(row[4]),
+        steps = tonumber(row[5]), stages = cmsgpack.unpack(row[6]), stopping = row[7],
+        reject_limit = tonumber(row[8]),
+    }
+end
+
+local function fence(run, lineage)
+    if tonumber(lineage) ~= run.lineage then
+        fail('FENCED', 'lineage ' .. lineage .. ' was replaced by lineage ' .. run.lineage)
+    end
+end
+
+local function key(run, ...) return run.run .. ':' .. table.concat({ ... }, ':') end
+local function flying(run, stage) return key(run, 'in_flight', stage) end
+local function pending(run, stage) return key(run, 'pending', stage) end
+local function body_key(run, id, attempt) return key(run, 'body', id, attempt) end
+
+local function read_group(run, id)
+    local packed = redis.call('HGET', run.groups, id)
+    return packed and cmsgpack.unpack(packed)
+end
+
+local function write_group(run, id, group) redis.call('HSET', run.groups, id, cmsgpack.pack(group)) end
+local function count(run, field, by) redis.call('HINCRBY', run.books, field, by or 1) end
+local function ring(run, bell, text) redis.call('PUBLISH', key(run, 'bell', bell), text) end
+
+-- Stages: flat triples {first step, batch, group size, ...}; index 0 is the first stage.
+local function stage_count(run) return #run.stages / 3 end
+local function first_step(run, stage) return run.stages[stage * 3 + 1] end
+local function batch_of(run, stage) return run.stages[stage * 3 + 2] end
+local function group_size_of(run, stage) return run.stages[stage * 3 + 3] end
+
+local function stage_of(run, step)
+    local stage = stage_count(run) - 1
+    while stage > 0 and first_step(run, stage) > step do stage = stage - 1 end
+    return stage
+end
+
+-- Groups that steps `from` to `to` take of `stage`.
+local function capacity(run, stage, from, to)
+    local first = math.max(from, first_step(run, stage))
+    local last = to
+    if stage + 1 < stage_count(run) then last = math.min(last, first_step(run, stage + 1) - 1) end
+    if run.steps >= 0 then last = math.min(last, run.steps - 1) end
+    return math.max(0, last - first + 1) * batch_of(run, stage)
+end
+
+local function pending_until(run, stage, step)
+    return redis.call('ZCOUNT', pending(run, stage), '-inf', '(' .. string.format('%.0f', (step + 1) * SLOT))
+end
+
+-- Unclaimed groups of `stage` whose oldest token is from `step` or before.
+local function unclaimed(run, stage, step)
+    return redis.call('ZCOUNT', flying(run, stage), '-inf', step) + pending_until(run, stage, step)
+end
+
+-- How many more groups of `stage` may have `step` as their oldest (see admission.py).
+local function room(run, stage, step)
+    local least = math.huge
+    for version = step, math.max(run.next, step) do
+        least = math.min(least,
+            capacity(run, stage, run.next, version + run.staleness) - unclaimed(run, stage, version))
+    end
+    return least
+end
+
+-- Whether tokens of (lineage, step) may be trained on in the current lineage (see versions.Ancestry).
+local function valid(run, lineage, step)
+    local limit = tonumber(redis.call('HGET', key(run, 'ancestry'), lineage) or '-2')
+    return limit == -1 or step <= limit
+end
+
+-- A group leaves its place for good: nothing of it stays but what answers a late copy.
+local function forget_work(run, id, group)
+    if group[PLACE] == FLYING then
+        redis.call('ZREM', flying(run, group[STAGE]), id)
+        redis.call('ZREM', run.lost, id)
+        redis.call('HDEL', run.progress, id)
+    elseif group[PLACE] == PENDING then
+        redis.call('ZREM', pending(run, group[STAGE]), id)
+    end
+end
+
+local function delete_body(run, id, group)
+    if group[BODY] then redis.call('UNLINK', body_key(run, id, group[ATTEMPT])) end
+    redis.call('HDEL', run.summaries, id)
+    group[BODY] = false
+end
+
+local function finish(run, id, group, place)
+    forget_work(run, id, group)
+    delete_body(run, id, group)
+    group[PLACE] = place
+    write_group(run, id, group)
+    redis.call('RPUSH', key(run, 'ended', run.next), id)
+    count(run, place)
+end
+
+-- The prompt may be drawn again in this epoch.
+local function rejoin(run, id, group)
+    local prompt = string.match(id, '^%d+%.(%d+)%.')
+    local moved = redis.call('SMOVE', key(run, 'drawn', group[SOURCE]), key(run, 'ready', group[SOURCE]), prompt)
+    if moved == 1 then redis.call('HINCRBY', key(run, 'left'), group[SOURCE], 1) end
+end
+
+-- What would happen again is not tried again in the same epoch.
+local FINAL = { ['straggler deadline'] = true, corrupt = true, oversize = true, ['grading error'] = true }
+
+local function sampled_tokens(run, id)
+    local beat = redis.call('HGET', run.progress, id)
+    return beat and tonumber(string.match(beat, '^%d+')) or 0
+end
+
+local function drop(run, id, group, reason, tokens)
+    tokens = tokens or sampled_tokens(run, id)
+    finish(run, id, group, DROPPED)
+    count(run, 'dropped:' .. reason)
+    if tokens > 0 then count(run, 'dropped_tokens:' .. reason, tokens) end
+    if not FINAL[reason] then rejoin(run, id, group) end
+end

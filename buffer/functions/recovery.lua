@@ -1,0 +1,197 @@
+-- The run's beginning and its restarts: settings, lineages, what a crash undoes, what a Redis forgot.
+
+-- ARGV: incarnation ('' accepts any), new incarnation, staleness, steps (-1: no end), reject limit in batches,
+-- then per stage its first step, batch and group size. Begins the run where Redis knows nothing of it. Returns whether
+-- the run was known.
+redis.register_function {
+    function_name = 'magicrl_v1_open', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local control, stages = keys[1] .. ':control', {}
+        local known = redis.call('HSETNX', control, 'incarnation', args[2]) == 0
+        for i = 6, #args do stages[#stages + 1] = tonumber(args[i]) end
+        redis.call('HSET', control, 'staleness', args[3], 'steps', args[4], 'reject_limit', args[5],
+            'schema', SCHEMA, 'stages', cmsgpack.pack(stages))
+        for _, field in ipairs({ 'lineage', 'next', 'epoch', 'durable', 'begun' }) do
+            redis.call('HSETNX', control, field, field == 'epoch' and -1 or 0)
+        end
+        return known and 1 or 0
+    end,
+}
+
+local function read_lineage(run, number)
+    local row = redis.call('HGET', key(run, 'lineages'), number)
+    if not row then fail('LINEAGE', 'lineage ' .. number .. ' is not known') end
+    local parent, fork = string.match(row, '^(%d+):(%d+)$')
+    return tonumber(parent), tonumber(fork)
+end
+
+-- Per ancestor the newest step still valid: the smallest fork on the path; -1: no limit (see versions.Ancestry).
+local function write_ancestry(run, number)
+    local limit, ancestry = -1, key(run, 'ancestry')
+    redis.call('DEL', ancestry)
+    redis.call('HSET', ancestry, number, -1)
+    local parent, fork = read_lineage(run, number)
+    while parent ~= 0 do
+        limit = limit == -1 and fork or math.min(limit, fork)
+        redis.call('HSET', ancestry, parent, limit)
+        parent, fork = read_lineage(run, parent)
+    end
+end
+
+-- Where a group may still be trained after a restart at run.next, or the reason why not.
+local function fault(run, group, moving)
+    local newest_valid = moving or valid(run, group[LINEAGE], group[NEWEST])
+    if not newest_valid then return 'invalid lineage' end
+    if group[STEP] + run.staleness < run.next then return 'stale' end
+    if group[STAGE] >= stage_count(run) or group[STAGE] < stage_of(run, run.next) then return 'stage changed' end
+    if room(run, group[STAGE], group[STEP]) < 1 then return 'stage changed' end
+end
+
+-- Everything unclaimed leaves its place, to be let in again under the new rules.
+local function clear_places(run, stages)
+    local all = {}
+    for stage = 0, stages - 1 do
+        for _, name in ipairs({ pending(run, stage), flying(run, stage) }) do
+            for _, id in ipairs(redis.call('ZRANGE', name, 0, -1)) do all[#all + 1] = id end
+            redis.call('DEL', name)
+        end
+    end
+    return all
+end
+
+local function by_deadline(run, ids)
+    local rows = {}
+    for _, id in ipairs(ids) do rows[#rows + 1] = { id, read_group(run, id) } end
+    table.sort(rows, function(a, b)
+        if a[2][STEP] ~= b[2][STEP] then return a[2][STEP] < b[2][STEP] end
+        if a[2][PLACE] ~= b[2][PLACE] then return a[2][PLACE] > b[2][PLACE] end -- pending before in flight
+        return a[1] < b[1]
+    end)
+    return rows
+end
+
+-- Claims that were not committed: before the fork they are in the checkpoint, so they were trained.
+local function return_claims(run, old_next, ids)
+    for step = math.max(0, run.next - 2), old_next do
+        for _, id in ipairs(redis.call('LRANGE', claim_key(run, step), 0, -1)) do
+            local group = read_group(run, id)
+            if step < run.next then
+                train(run, id, group, step)
+            else
+                group[PLACE] = PENDING
+                write_group(run, id, group)
+                ids[#ids + 1] = id
+            end
+        end
+        redis.call('DEL', claim_key(run, step))
+    end
+end
+
+-- What was trained at `run.next` or later is undone. With its body it may be trained again.
+local function roll_back(run, old_next, ids)
+    for step = run.next, old_next do
+        for _, id in ipairs(redis.call('LRANGE', trained_key(run, step), 0, -1)) do
+            local group = read_group(run, id)
+            count(run, TRAINED, -1)
+            if group[BODY] and not fault(run, group) then
+                group[PLACE] = PENDING
+                write_group(run, id, group)
+                ids[#ids + 1] = id
+            else
+                group[PLACE] = CLAIMED
+                drop(run, id, group, 'rolled back', 0)
+            end
+        end
+        redis.call('DEL', trained_key(run, step))
+    end
+end
+
+local function settle(run, old_next, durable, stages)
+    local ids = clear_places(run, stages)
+    return_claims(run, old_next, ids)
+    forget_durable(run, durable, run.next)
+    roll_back(run, old_next, ids)
+    for _, row in ipairs(by_deadline(run, ids)) do
+        local id, group = row[1], row[2]
+        local moving = group[PLACE] == FLYING
+        local reason = fault(run, group, moving)
+        if not reason and moving and not valid(run, group[LINEAGE], group[STEP]) then reason = 'invalid lineage' end
+        if reason then
+            drop(run, id, group, reason)
+        elseif moving then
+            redis.call('ZADD', flying(run, group[STAGE]), group[STEP], id)
+        else
+            give_back(run, id, group)
+        end
+    end
+end
+
+-- ARGV: incarnation, parent, fork step, floor (the largest lineage known outside Redis). A learner begins:
+-- its number is new, what the parent did after the fork is undone, and it alone may claim from now on.
+redis.register_function {
+    function_name = 'magicrl_v1_begin_lineage', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run = load_run(keys, args)
+        local number, old_next = tonumber(args[4]), run.next
+        local durable = tonumber(redis.call('HGET', run.control, 'durable'))
+        for _, known in ipairs(redis.call('HKEYS', key(run, 'lineages'))) do
+            number = math.max(number, tonumber(known))
+        end
+        number = number + 1
+        redis.call('HSET', key(run, 'lineages'), number, args[2] .. ':' .. args[3])
+        write_ancestry(run, number)
+        run.lineage, run.next = number, tonumber(args[3])
+        redis.call('HSET', run.control, 'lineage', number, 'next', run.next, 'begun', run.next,
+            'durable', run.next, 'flat_in_a_row', 0)
+        redis.call('HDEL', run.control, 'stopping', 'announced', 'paused')
+        settle(run, old_next, durable, math.max(stage_count(run), 64))
+        ring(run, 'room', 'lineage')
+        return number
+    end,
+}
+
+-- ARGV: incarnation, reason.
+redis.register_function {
+    function_name = 'magicrl_v1_stop', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run = load_run(keys, args)
+        if not run.stopping then redis.call('HSET', run.control, 'stopping', args[2]) end
+        ring(run, 'room', 'stop')
+        ring(run, 'work', 'stop')
+        return 1
+    end,
+}
+
+-- ARGV: incarnation, reason. Ends everything unclaimed, so that the books of a finished run say so.
+redis.register_function {
+    function_name = 'magicrl_v1_end', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run, ended = load_run(keys, args), 0
+        for stage = 0, stage_count(run) - 1 do
+            for _, name in ipairs({ pending(run, stage), flying(run, stage) }) do
+                for _, id in ipairs(redis.call('ZRANGE', name, 0, -1)) do
+                    drop(run, id, read_group(run, id), args[2])
+                    ended = ended + 1
+                end
+            end
+        end
+        return ended
+    end,
+}
+
+-- The books: counters, and the places counted where the groups are.
+redis.register_function {
+    function_name = 'magicrl_v1_books', flags = { 'no-writes' },
+    callback = function(keys, args)
+        local run = load_run(keys, args)
+        local in_flight, waiting, claimed = 0, 0, 0
+        for stage = 0, stage_count(run) - 1 do
+            in_flight = in_flight + redis.call('ZCARD', flying(run, stage))
+            waiting = waiting + redis.call('ZCARD', pending(run, stage))
+        end
+        for step = math.max(0, run.next - 2), run.next do
+            claimed = claimed + redis.call('LLEN', claim_key(run, step))
+        end
+        return { in_flight, waiting, claimed, redis.call('HGETALL', run.books) }
+    end,
+}

@@ -1,0 +1,156 @@
+"""The generators' side of the buffer: push, reject, drop, heartbeat; and the reaper of lost leases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import redis
+import structlog
+
+from buffer.books import DropReason
+from buffer.codec import encode_group, encode_summary
+from buffer.config import BufferConfig
+from buffer.control import RunControl
+from buffer.difficulty import observe, standing
+from buffer.leases import HeldLease, Lease, LeaseJudge
+from buffer.library import Argument, BufferFull
+from buffer.rollout import GroupId, GroupSummary, RolloutGroup
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """``accepted``: this copy is the group. ``duplicate``: another copy is, or the group ended. ``refused``:
+    it was dropped, see reason. ``unknown``: Redis has no such group (its lease was undone)."""
+
+    outcome: Literal["accepted", "duplicate", "refused", "unknown"]
+    reason: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether this copy counts."""
+        return self.outcome == "accepted"
+
+
+class Pushing(RunControl):
+    """What a generator does with the groups it holds. Every call may be repeated after a lost reply."""
+
+    def __init__(self, client: redis.Redis, run: str, config: BufferConfig) -> None:
+        super().__init__(client, run, config)
+        self._judge = LeaseJudge(config.lease_seconds)
+
+    def push(self, lease: Lease, group: RolloutGroup) -> PushResult:
+        """Hand in a finished group with its body; ends its lease. Waits while Redis is full, then raises
+        BufferFull."""
+        if group.id != lease.group or group.stage != lease.stage:
+            raise ValueError(
+                f"group {group.id} of stage {group.stage} is not what lease {lease.group} is for"
+            )
+        body = encode_group(group)
+        if len(body) > self.config.max_body_bytes:
+            self.drop(lease, "oversize", sum(group.summary.lengths))
+            return PushResult("refused", "oversize")
+        summary = group.summary
+        words = self._functions.words(
+            "finished",
+            *self._report(lease, summary),
+            *summary.oldest,
+            *summary.newest,
+            encode_summary(summary),
+        )
+        key = self._functions.key("body", group.id, lease.attempt)
+        return _result(self._write_body(key, body, words, f"group {group.id}"))
+
+    def _write_body(self, key: str, body: bytes, words: list[Argument], what: str) -> Any:
+        def attempt() -> Any:
+            pipe = self.client.pipeline(transaction=True)
+            pipe.set(key, body)
+            pipe.execute_command(*words)  # type: ignore[no-untyped-call]
+            return pipe.execute()[1]
+
+        deadline = time.monotonic() + self.config.push_seconds
+        while True:
+            try:
+                return self._functions.patiently(attempt, "push")
+            except redis.exceptions.ResponseError as error:
+                left = deadline - time.monotonic()
+                if "maxmemory" not in str(error):
+                    raise
+                if left <= 0:
+                    raise BufferFull(
+                        f"no memory in Redis for {what} ({len(body)} bytes) "
+                        f"in {self.config.push_seconds:.0f} s: raise its limit; is the learner at work?"
+                    ) from error
+                _log.warning(
+                    "waiting for memory in redis", group=what, bytes=len(body), seconds_left=round(left)
+                )
+                self.wait_bell(min(left, 5.0))
+
+    def reject(self, lease: Lease, summary: GroupSummary) -> PushResult:
+        """End a group that is not worth training on: place, lease and statistics in one call; no body."""
+        return _result(self._functions.call("finished", *self._report(lease, summary)))
+
+    def _report(self, lease: Lease, summary: GroupSummary) -> list[Argument]:
+        history = observe(lease.history, summary, self.config.difficulty.memory)
+        state = standing(history, self.config.difficulty, lease.group.epoch)
+        tokens, samples = sum(summary.lengths), len(summary.lengths)
+        where = (str(lease.group), lease.attempt)
+        return [*where, history.pack(), state.name, state.epoch, summary.pass_rate, samples, tokens]
+
+    def drop(self, lease: Lease, reason: DropReason, tokens: int = 0) -> None:
+        """Give a group up for good; ``tokens``: what was sampled of it."""
+        self._functions.call("drop", str(lease.group), lease.attempt, reason, tokens)
+
+    def heartbeat(self, actor: str, progress: Mapping[GroupId, int]) -> list[GroupId]:
+        """Name all groups that ``actor`` works on, each with a number that grows as it goes on (tokens
+        sampled).
+
+        Returns those it no longer holds: abort them and forget their leases.
+        """
+        pairs: list[Argument] = [word for group, tokens in progress.items() for word in (str(group), tokens)]
+        return [GroupId.parse(gone.decode()) for gone in self._functions.call("heartbeat", actor, *pairs)]
+
+    def leases(self) -> list[HeldLease]:
+        """Every lease that is held now."""
+        return [_held(row) for row in self._functions.call("leases")]
+
+    def reap(self, now: float) -> list[HeldLease]:
+        """Take back the leases that stand still; called every few seconds by one thread of the run.
+
+        ``now``: that thread's monotonic clock, seconds. The groups keep their places and are leased again.
+        """
+        lost = self._judge.judge(self.leases(), now)
+        self._lose(lost)
+        return lost
+
+    def release(self, actor: str) -> int:
+        """Take back all leases of an actor known to be dead; returns how many."""
+        return self._lose([lease for lease in self.leases() if lease.actor == actor])
+
+    def _lose(self, lost: list[HeldLease]) -> int:
+        words: list[Argument] = [word for lease in lost for word in (str(lease.group), lease.attempt)]
+        for lease in lost:
+            _log.warning("lease lost", group=str(lease.group), actor=lease.actor, tokens=lease.progress)
+        return int(self._functions.call("lose", *words)) if lost else 0
+
+
+def _result(reply: list[bytes]) -> PushResult:
+    return PushResult(reply[0].decode(), reply[1].decode())  # type: ignore[arg-type]
+
+
+def _held(row: list[Any]) -> HeldLease:
+    group, attempt, actor, progress, step, stage = row
+    tokens, _, beat = progress.decode().partition(":")
+    return HeldLease(
+        group=GroupId.parse(group.decode()),
+        attempt=int(attempt),
+        actor=actor.decode(),
+        progress=int(tokens or 0),
+        beat=int(beat or 0),
+        step=int(step),
+        stage=int(stage),
+    )

