@@ -123,7 +123,7 @@ class DiskWeights:
 
     def __init__(self, root: Path | str, keep: int = 2, pin_seconds: float = 600.0) -> None:
         """keep: newest versions retained. pin_seconds: after this long unreleased a pin counts as dead,
-        on the writer's own clock from when it first saw the pin (clocks of two machines are never compared)."""
+        by the writer's own clock since it first saw the pin (clocks of two machines are never compared)."""
         if keep < 1:
             raise ValueError(f"weights keep must be at least 1, got {keep}")
         self.root = Path(root)

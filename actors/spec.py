@@ -1,0 +1,97 @@
+"""All that a generator needs to start in another process: data only, so it travels as JSON."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from actors.config import ActorsConfig, Section, VllmConfig
+from actors.generator import Generator, StageRules
+from actors.rendering import PromptRenderer
+from actors.vllm_engine import VllmEngine
+from buffer.config import BufferConfig
+from buffer.dataset import read_dataset
+from buffer.prompts import PromptPool
+from buffer.row import Columns
+from buffer.selection import load_selection
+from buffer.server import connect
+from buffer.store import RolloutBuffer
+from buffer.versions import PolicyVersion
+from buffer.weights import DiskWeights
+from rewards.config import RewardsConfig
+from rewards.workers import GraderPool
+
+log = structlog.get_logger()
+
+UNANNOUNCED = PolicyVersion(0, 0)
+"""What an engine serves before it has loaded an announced version; nothing is sampled for training on it."""
+
+
+class GeneratorSpec(Section):
+    """One run, as its generators see it."""
+
+    run: str
+    """Name of the run: prefix of its keys in Redis."""
+    redis_url: str
+    """The run's Redis; how to log in is in ``buffer.redis``."""
+    model: Path
+    """Model folder: architecture and tokenizer; its weights are replaced by the announced ones."""
+    weights: Path
+    """Root of the published weights."""
+    data: tuple[Path, ...]
+    """Dataset files, in the order in which the pool was filled from them."""
+    stages: tuple[StageRules, ...]
+    """Sampling rules by stage index."""
+    columns: Columns = Columns()
+    """How records become rows."""
+    system_prompt: str | None = None
+    """Put before each problem that has no system message of its own."""
+    max_prompt_tokens: int = 2048
+    """Longer prompts are dropped and counted."""
+    seed: int = 0
+    """Seeds the samplers, each life of a generator differently."""
+    actors: ActorsConfig = ActorsConfig()
+    buffer: BufferConfig = BufferConfig()
+    rewards: RewardsConfig = RewardsConfig()
+
+    def engine_config(self) -> VllmConfig:
+        """The engine's settings, with what the run implies filled in."""
+        longest = self.max_prompt_tokens + max(rules.limits.max_tokens for rules in self.stages)
+        implied = {"max_model_len": longest, "omp_threads": max(1, int(self.actors.num_cpus))}
+        given = self.actors.engine
+        missing = {name: value for name, value in implied.items() if getattr(given, name) is None}
+        return given.model_copy(update=missing)
+
+
+async def start_generator(
+    spec: GeneratorSpec, name: str, slot: int, serve_metrics: Callable[[str, int], None] | None = None
+) -> Generator:
+    """Connect, read the dataset, start the engine. ``name`` must be unique to this life of the generator.
+
+    Raises RedisUnusable, DatasetError, ValueError or EngineBroken, each with a line that says what to fix.
+    """
+    client = connect(spec.buffer.redis, spec.redis_url)
+    if serve_metrics is not None:
+        serve_metrics("generator", slot)
+    dataset = read_dataset(spec.data, spec.columns)
+    prompts = PromptRenderer(spec.model, spec.system_prompt, spec.max_prompt_tokens)
+    seed = zlib.crc32(f"{spec.seed}:{name}".encode()) & 0x7FFFFFFF
+    engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED, seed)
+    log.info("generator started", name=name, slot=slot, model=str(spec.model), rows=len(dataset))
+    return Generator(
+        name,
+        slot,
+        engine,
+        pool=PromptPool(client, spec.run, spec.buffer),
+        buffer=RolloutBuffer(client, spec.run, spec.buffer),
+        weights=DiskWeights(spec.weights, spec.buffer.weights.keep),
+        dataset=dataset,
+        prompts=prompts,
+        graders=GraderPool(spec.rewards),
+        selection=load_selection(spec.buffer.selection),
+        stages=spec.stages,
+        config=spec.actors,
+    )

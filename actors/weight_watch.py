@@ -1,0 +1,83 @@
+"""Keeps an engine on the newest announced weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import structlog
+
+from actors.engine import Engine, WeightsRefused
+from buffer.versions import PolicyVersion
+from buffer.weights import WeightsError, WeightStore
+
+log = structlog.get_logger()
+
+Call = Callable[..., Awaitable[Any]]
+"""Runs a blocking function on a thread: ``await call(function, *arguments)``."""
+
+
+class Announcements(Protocol):
+    """Where new versions are announced (``buffer.store.RolloutBuffer``)."""
+
+    def announced(self) -> PolicyVersion | None:
+        """The newest announced version; None before the first."""
+        ...
+
+
+class WeightWatch:
+    """Loads what is announced. A version that is torn, gone or does not fit leaves the old policy serving."""
+
+    def __init__(
+        self, name: str, engine: Engine, weights: WeightStore, buffer: Announcements, call: Call
+    ) -> None:
+        self._name = name
+        self._engine = engine
+        self._weights = weights
+        self._buffer = buffer
+        self._call = call
+        self.announced: PolicyVersion | None = None
+        self.loads = 0
+        self.failures: Counter[str] = Counter()
+        self.pauses: list[float] = []
+
+    @property
+    def current(self) -> bool:
+        """Whether the engine serves what is announced (or newer)."""
+        return self.announced is not None and self._engine.version >= self.announced
+
+    @property
+    def lag(self) -> int:
+        """Steps between what is announced and what is loaded, within a lineage; 0 before any."""
+        if self.announced is None or self.announced.lineage != self._engine.version.lineage:
+            return 0
+        return max(0, self.announced.step - self._engine.version.step)
+
+    async def look(self, on_load: Callable[[], None] = lambda: None) -> bool:
+        """Load what is announced if it is newer, or else the newest there is. True if weights were loaded.
+
+        ``on_load`` is called when loading begins. Raises EngineBroken.
+        """
+        self.announced = await self._call(self._buffer.announced)
+        if self.announced is None or self.current:
+            return False
+        on_load()
+        return await self._load(self.announced) or await self._load(None)
+
+    async def _load(self, wanted: PolicyVersion | None) -> bool:
+        with ExitStack() as pins:
+            try:
+                fetched = await self._call(pins.enter_context, self._weights.fetch(wanted))
+                if fetched.version <= self._engine.version:
+                    return False
+                pause = await self._engine.load(fetched.version, fetched.path)
+            except (WeightsError, WeightsRefused) as error:
+                self.failures[type(error).__name__] += 1
+                log.warning("weights not loaded", generator=self._name, version=str(wanted), error=str(error))
+                return False
+        self.loads += 1
+        self.pauses.append(pause)
+        log.info("weights loaded", generator=self._name, version=str(fetched.version), pause=round(pause, 4))
+        return True
