@@ -1,0 +1,40 @@
+"""How a process of the run reaches the rest of it: picklable, each process opens its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from buffer.config import BufferConfig
+from buffer.prompts import PromptPool
+from buffer.server import connect
+from buffer.store import RolloutBuffer
+from buffer.weights import DiskWeights
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Addresses of one run's Redis and weights."""
+
+    run: str
+    config: BufferConfig
+    redis_url: str
+    weights_root: Path
+
+    def client(self) -> redis.Redis:
+        """A checked connection; raises RedisUnusable."""
+        return connect(self.config.redis, self.redis_url)
+
+    def buffer(self) -> RolloutBuffer:
+        """This process's RolloutBuffer."""
+        return RolloutBuffer(self.client(), self.run, self.config)
+
+    def pool(self) -> PromptPool:
+        """This process's PromptPool."""
+        return PromptPool(self.client(), self.run, self.config)
+
+    def weights(self) -> DiskWeights:
+        """This process's view of the published weights."""
+        return DiskWeights(self.weights_root, self.config.weights.keep)

@@ -1,0 +1,56 @@
+"""Ctrl-C and SIGTERM: the first asks the run to end cleanly, a second ends it at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to end before there was anything worth a checkpoint."""
+
+
+class Interrupts:
+    """Signal handlers for the length of a block.
+
+    Until ``defer()`` a signal raises Interrupted in the main thread; after it the first one sets ``stop``, which
+    the learner looks at between the parts of a step. A second signal runs ``at_once`` and leaves.
+    """
+
+    def __init__(self, at_once: Callable[[], None]) -> None:
+        self.stop = threading.Event()
+        self._at_once = at_once
+        self._deferred = False
+        self._seen = 0
+        self._before: dict[signal.Signals, signal._HANDLER] = {}
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def defer(self) -> None:
+        """From now on the first signal only sets ``stop``."""
+        self._deferred = True
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self._seen += 1
+        self.stop.set()
+        if self._seen > 1:
+            self._at_once()
+            os._exit(128 + number)
+        log.warning("ending the run; once more to end at once", signal=signal.Signals(number).name)
+        if not self._deferred:
+            raise Interrupted
