@@ -8,8 +8,9 @@ from typing import Literal
 
 import redis
 
-Bell = Literal["room", "work"]
-"""``room``: a start may be possible, weights are new, the run stops. ``work``: a group finished or ended."""
+Bell = Literal["room", "work", "learner"]
+"""``room``: a start may be possible, weights are new, the run stops. ``work``: a group finished or ended.
+``learner``: the learner lives."""
 
 
 class BellListener:

@@ -48,6 +48,14 @@ class Books:
         ended = self.trained + self.rejected + sum(self.dropped.values())
         return self.in_flight + self.pending + self.claimed + ended
 
+    def counts(self) -> dict[str, int]:
+        """All of it, flat and JSON-able: the places, ``dropped:<reason>``, ``dropped_tokens:<reason>``,
+        counters."""
+        places = ("started", "in_flight", "pending", "claimed", "trained", "rejected")
+        reasons = {f"dropped:{reason}": number for reason, number in self.dropped.items()}
+        tokens = {f"dropped_tokens:{reason}": number for reason, number in self.dropped_tokens.items()}
+        return {name: getattr(self, name) for name in places} | reasons | tokens | dict(self.counters)
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-able, the keys as in a run's summary."""
         names = ("started", "in_flight", "pending", "claimed", "trained", "rejected")

@@ -14,9 +14,9 @@ from buffer.books import DropReason
 from buffer.codec import CorruptBody, DecodeLimits, decode_group, decode_summary
 from buffer.config import BufferConfig
 from buffer.control import RunControl
-from buffer.library import Argument
+from buffer.library import Argument, WrongStep
 from buffer.rollout import GroupId, GroupSummary, RolloutGroup
-from buffer.versions import Lineage
+from buffer.versions import Lineage, PolicyVersion
 
 _log = structlog.get_logger()
 _FETCH_AT_ONCE = 16
@@ -69,19 +69,26 @@ class Claiming(RunControl):
         self._claims: dict[int, list[str]] = {}
         self._ledger: dict[int, list[str]] = {}
         self._overdue_since: tuple[int, float] | None = None
+        self._announced = ""
 
     def begin_lineage(self, parent: int, fork_step: int, floor: int = 0) -> Lineage:
         """As RunControl.begin_lineage; forgets claims of an earlier life."""
         self._claims.clear()
+        self._announced = ""
         return super().begin_lineage(parent, fork_step, floor)
 
-    def ledger(self) -> list[str]:
-        """Ids trained in the last max_staleness + 1 steps; belongs into the checkpoint."""
-        return [group for step in sorted(self._ledger) for group in self._ledger[step]]
+    def announce(self, version: PolicyVersion) -> None:
+        """As RunControl.announce; every claim says it again, should Redis have forgotten it."""
+        super().announce(version)
+        self._announced = str(version)
 
-    def remember(self, step: int, ledger: Iterable[str]) -> None:
-        """Restore the ledger of the checkpoint at ``step``."""
-        self._ledger = {step - 1: list(ledger)}
+    def ledger(self) -> dict[str, list[str]]:
+        """Ids trained in each of the last max_staleness + 1 steps, JSON-able; belongs into the checkpoint."""
+        return {str(step): list(groups) for step, groups in sorted(self._ledger.items())}
+
+    def remember(self, ledger: Mapping[str, Sequence[str]]) -> None:
+        """Restore the ledger of a checkpoint."""
+        self._ledger = {int(step): list(groups) for step, groups in ledger.items()}
 
     def claim(self, lineage: int, step: int) -> Claim | Short:
         """The batch of ``step``, earliest deadline first, or what it is short of; never waits.
@@ -90,8 +97,11 @@ class Claiming(RunControl):
         next.
         """
         while True:
-            reply = self._functions.call("claim", lineage, step)
-            if reply[0] != b"claimed":
+            reply = self._functions.call("claim", lineage, step, self._announced)
+            if reply[0] == b"behind":
+                self._say_again(lineage, step, int(reply[1]))
+                continue
+            if reply[0] == b"short":
                 return self._short(lineage, step, [int(value) for value in reply[1:]])
             trained = {group for groups in self._ledger.values() for group in groups}
             again = {row[0].decode(): "trained" for row in reply[1:] if row[0].decode() in trained}
@@ -100,13 +110,23 @@ class Claiming(RunControl):
             _log.warning("redis forgot a commit", step=step, groups=len(again))
             self._unclaim(lineage, step, again)
 
+    def _say_again(self, lineage: int, step: int, behind: int) -> None:
+        """Commit again the steps ``behind`` to ``step`` - 1, which Redis forgot."""
+        if not all(old in self._ledger for old in range(behind, step)):
+            raise WrongStep(f"step {behind} is claimed next, not {step}")
+        _log.warning("redis forgot commits", first=behind, last=step - 1)
+        for old in range(behind, step):
+            self._functions.call("commit", lineage, old, *self._ledger[old])
+
     def _accept(self, step: int, rows: Sequence[Any]) -> Claim:
         self._overdue_since = None
         self._claims[step] = [row[0].decode() for row in rows]
         return Claim(step, tuple(self._claimed_group(*row) for row in rows))
 
-    def _claimed_group(self, group: bytes, attempt: int, summary: bytes) -> ClaimedGroup:
-        return ClaimedGroup(decode_summary(summary), self._functions.key("body", group.decode(), attempt))
+    def _claimed_group(self, group: bytes, attempt: bytes, summary: bytes) -> ClaimedGroup:
+        return ClaimedGroup(
+            decode_summary(summary), self._functions.key("body", group.decode(), attempt.decode())
+        )
 
     def _short(self, lineage: int, step: int, counts: Sequence[int]) -> Short:
         have, need, in_flight, overdue, version = counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, get_args
 
 import redis
 
@@ -25,7 +25,7 @@ class RunControl:
         self.config = config
         self._functions = Functions(client, run, config.redis)
         self._bells: dict[Bell, BellListener] = {
-            bell: BellListener(client, self._functions.key("bell", bell)) for bell in ("room", "work")
+            bell: BellListener(client, self._functions.key("bell", bell)) for bell in get_args(Bell)
         }
 
     def open(self, schedule: BatchSchedule) -> bool:

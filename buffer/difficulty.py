@@ -113,6 +113,14 @@ def standing(history: PromptHistory, rules: DifficultyConfig, epoch: int) -> Sta
     return ACTIVE
 
 
+def fresh_standing(history: PromptHistory, rules: DifficultyConfig) -> Standing:
+    """At a new stage: failures under the old limits are forgiven; the initial filter looks at the
+    posterior."""
+    if rules.retire_at is not None and history.last >= rules.retire_at:
+        return RETIRED
+    return ACTIVE if worth_starting(history.pass_rate, rules) else RETIRED
+
+
 def promise(pass_rate: float) -> float:
     """How much a prompt gains from more samples: highest at about 3 in 10 right, none at 0 or 1.
 

@@ -15,16 +15,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One group to sample. ``samples``: how many rollouts. ``actor``: unique to one life of one generator."""
+    """One group to sample. ``samples``: how many rollouts. ``actor``: unique to one life of one generator.
+
+    ``attempt``: this copy's unique name; a group whose lease is lost is leased again under another one.
+    ``incarnation``: of the run in Redis; a lease means nothing in another.
+    """
 
     group: GroupId
-    attempt: int
+    attempt: str
     version: PolicyVersion
     stage: int
     actor: str
     samples: int
     data_source: str
     history: PromptHistory = field(default_factory=PromptHistory)
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class HeldLease:
     group."""
 
     group: GroupId
-    attempt: int
+    attempt: str
     actor: str
     progress: int
     beat: int
@@ -50,13 +55,13 @@ class LeaseJudge:
     """
 
     seconds: float
-    _named: dict[tuple[GroupId, int], tuple[int, float]] = field(default_factory=dict)
-    _moved: dict[str, tuple[frozenset[tuple[GroupId, int, int]], float]] = field(default_factory=dict)
+    _named: dict[tuple[GroupId, str], tuple[int, float]] = field(default_factory=dict)
+    _moved: dict[str, tuple[frozenset[tuple[GroupId, str, int]], float]] = field(default_factory=dict)
 
     def judge(self, held: Iterable[HeldLease], now: float) -> list[HeldLease]:
         """The leases that are lost at ``now`` (seconds, monotonic)."""
         held = list(held)
-        actors: dict[str, set[tuple[GroupId, int, int]]] = {}
+        actors: dict[str, set[tuple[GroupId, str, int]]] = {}
         for lease in held:
             actors.setdefault(lease.actor, set()).add((lease.group, lease.attempt, lease.progress))
         self._moved = {

@@ -102,21 +102,15 @@ class Functions:
                 self.incarnation = found.decode()
             return self.incarnation
 
-    def words(self, name: str, *arguments: Argument) -> list[Argument]:
-        """The command that calls ``name``, for a pipeline."""
-        return [
-            "FCALL",
-            f"{LIBRARY}_{name}",
-            1,
-            self.run,
-            self.incarnation or self.learn_incarnation(),
-            *arguments,
-        ]
+    def words(self, name: str, *arguments: Argument, incarnation: str = "") -> list[Argument]:
+        """The command that calls ``name`` in ``incarnation`` (default: the one that is known), for a
+        pipeline."""
+        known = incarnation or self.incarnation or self.learn_incarnation()
+        return ["FCALL", f"{LIBRARY}_{name}", 1, self.run, known, *arguments]
 
-    def call(self, name: str, *arguments: Argument) -> Any:
-        """Call a function, again while Redis cannot be reached; raises a BufferRefusal of the fitting
-        kind."""
-        words = self.words(name, *arguments)
+    def call(self, name: str, *arguments: Argument, incarnation: str = "") -> Any:
+        """Call a function, again while Redis cannot be reached; raises the fitting BufferRefusal."""
+        words = self.words(name, *arguments, incarnation=incarnation)
         return self.patiently(lambda: run_command(self.client, words), name)
 
     def patiently(self, attempt: Any, what: str) -> Any:
@@ -128,7 +122,10 @@ class Functions:
             except redis.exceptions.AuthenticationError:
                 raise
             except redis.exceptions.ResponseError as error:
-                raise translate(error) from error
+                refusal = translate(error)
+                if isinstance(refusal, Lost):
+                    self.incarnation = ""  # said once; the next call speaks to whatever run is there now
+                raise refusal from error
             except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
                 left = deadline - time.monotonic()
                 if left <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from buffer.config import BufferConfig
 from buffer.difficulty import PromptHistory, SamplingBudget, worth_starting
 from buffer.leases import Lease
 from buffer.library import Argument, Functions
+from buffer.pool_state import PoolState
 from buffer.rollout import GroupId
 from buffer.versions import PolicyVersion
 
@@ -88,7 +89,7 @@ class PromptPool:
 
         ``actor`` must be unique to this life of this generator. Lost leases of others are handed out first.
         """
-        request = uuid.uuid4().hex
+        request = uuid.uuid4().hex[:16]
         refused, rows = self._functions.call("lease", actor, version.lineage, version.step, n, request)
         return LeaseReply([self._lease(actor, version, row) for row in rows], refused.decode() or None)
 
@@ -101,14 +102,31 @@ class PromptPool:
             samples, self._budget = self._budget.give(history.pass_rate, int(size))
         return Lease(
             group=GroupId.parse(group.decode()),
-            attempt=int(attempt),
+            attempt=attempt.decode(),
             version=version,
             stage=int(stage),
             actor=actor,
             samples=samples,
             data_source=source.decode(),
             history=history,
+            incarnation=self._functions.incarnation,
         )
+
+    def snapshot(self, live: Callable[[], Iterable[GroupId]]) -> dict[str, str]:
+        """The pool, JSON-able, for the checkpoint. ``live``: ``RolloutBuffer.live``."""
+        return self._state().read(live)
+
+    def restore(self, snapshot: Mapping[str, str]) -> None:
+        """After a restore of the buffer and ``fill``: bring the pool to where ``snapshot`` was."""
+        self._state().write(snapshot)
+
+    def refilter(self) -> dict[str, int]:
+        """At a stage's first step: wake resting prompts, filter all by their pass rates; counts of what
+        moved."""
+        return self._state().refilter(self._config.difficulty)
+
+    def _state(self) -> PoolState:
+        return PoolState(self._functions, list(self.sources()))
 
     def sources(self) -> dict[str, float]:
         """Weight of every data source that was filled."""

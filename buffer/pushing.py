@@ -58,9 +58,8 @@ class Pushing(RunControl):
         words = self._functions.words(
             "finished",
             *self._report(lease, summary),
-            *summary.oldest,
-            *summary.newest,
-            encode_summary(summary),
+            *(*summary.oldest, *summary.newest, encode_summary(summary)),
+            incarnation=lease.incarnation,
         )
         key = self._functions.key("body", group.id, lease.attempt)
         return _result(self._write_body(key, body, words, f"group {group.id}"))
@@ -92,7 +91,9 @@ class Pushing(RunControl):
 
     def reject(self, lease: Lease, summary: GroupSummary) -> PushResult:
         """End a group that is not worth training on: place, lease and statistics in one call; no body."""
-        return _result(self._functions.call("finished", *self._report(lease, summary)))
+        return _result(
+            self._functions.call("finished", *self._report(lease, summary), incarnation=lease.incarnation)
+        )
 
     def _report(self, lease: Lease, summary: GroupSummary) -> list[Argument]:
         history = observe(lease.history, summary, self.config.difficulty.memory)
@@ -103,7 +104,8 @@ class Pushing(RunControl):
 
     def drop(self, lease: Lease, reason: DropReason, tokens: int = 0) -> None:
         """Give a group up for good; ``tokens``: what was sampled of it."""
-        self._functions.call("drop", str(lease.group), lease.attempt, reason, tokens)
+        words = (str(lease.group), lease.attempt, reason, tokens)
+        self._functions.call("drop", *words, incarnation=lease.incarnation)
 
     def heartbeat(self, actor: str, progress: Mapping[GroupId, int]) -> list[GroupId]:
         """Name all groups that ``actor`` works on, each with a number that grows as it goes on (tokens
@@ -147,7 +149,7 @@ def _held(row: list[Any]) -> HeldLease:
     tokens, _, beat = progress.decode().partition(":")
     return HeldLease(
         group=GroupId.parse(group.decode()),
-        attempt=int(attempt),
+        attempt=attempt.decode(),
         actor=actor.decode(),
         progress=int(tokens or 0),
         beat=int(beat or 0),

@@ -7,6 +7,7 @@ from buffer.books import Books, DropReason
 from buffer.claiming import Claim, ClaimedGroup, Claiming, CorruptGroup, Short
 from buffer.library import BufferFull, BufferRefusal, Fenced, Lost, Unreachable, WrongStep
 from buffer.pushing import Pushing, PushResult
+from buffer.recovery import Recovery
 
 __all__ = [
     "Books",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 
-class RolloutBuffer(Pushing, Claiming):
+class RolloutBuffer(Pushing, Claiming, Recovery):
     """The buffer of one run, for generators and learner alike. Synchronous; every method is thread-safe.
 
     Calls go on while Redis cannot be reached (``redis.patience_seconds``) and may safely be repeated. They

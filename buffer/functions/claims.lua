@@ -44,7 +44,16 @@ local function take(run, stage, need)
     return ids
 end
 
--- ARGV: incarnation, lineage, step. A repeated claim gets its first answer.
+-- The learner says again what it announced, in case this Redis forgot.
+local function announce(run, version)
+    if version ~= '' and redis.call('HGET', run.control, 'announced') ~= version then
+        redis.call('HSET', run.control, 'announced', version)
+        ring(run, 'room', 'announce')
+    end
+end
+
+-- ARGV: incarnation, lineage, step, version announced last ('' if none). A repeated claim gets its first answer.
+-- 'behind' tells that this Redis forgot claims and commits.
 redis.register_function {
     function_name = 'magicrl_v1_claim', flags = { 'allow-oom' },
     callback = function(keys, args)
@@ -52,7 +61,9 @@ redis.register_function {
         fence(run, args[2])
         local held = redis.call('LRANGE', claim_key(run, step), 0, -1)
         if #held > 0 then return told_claim(run, held) end
-        if step ~= run.next then fail('STEP', 'step ' .. run.next .. ' is claimed next, not ' .. step) end
+        if step > run.next then return { 'behind', run.next } end
+        if step < run.next then fail('STEP', 'step ' .. run.next .. ' is claimed next, not ' .. step) end
+        announce(run, args[4])
         local stage = stage_of(run, step)
         local need = batch_of(run, stage)
         local have = redis.call('ZCARD', pending(run, stage))
@@ -220,8 +231,7 @@ redis.register_function {
     callback = function(keys, args)
         local run = load_run(keys, args)
         fence(run, args[2])
-        redis.call('HSET', run.control, 'announced', args[2] .. '.' .. args[3])
-        ring(run, 'room', 'announce')
+        announce(run, args[2] .. '.' .. args[3])
         return 1
     end,
 }

@@ -7,7 +7,8 @@ local SLOT = 8589934592 -- 2^33: a pending group's score is step * SLOT + arriva
 -- A group's record: a msgpack array with these positions.
 local PLACE, STAGE, STEP, ATTEMPT, ACTOR, SOURCE, LINEAGE, NEWEST, BODY = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- PLACE is one of these; STEP is that of the oldest token; LINEAGE and NEWEST name its newest token's version
--- (while in flight, LINEAGE is that of the lease); BODY says whether a body is stored. A group that ended keeps PLACE and ATTEMPT for a while, to answer late copies.
+-- (while in flight, LINEAGE is that of the lease); ATTEMPT is the unique name of the copy that is being sampled
+-- or that won; BODY says whether its body is stored. A group that ended keeps PLACE and ATTEMPT for a while, to answer late copies.
 local FLYING, PENDING, CLAIMED, TRAINED, REJECTED, DROPPED = 'in_flight', 'pending', 'claimed', 'trained',
     'rejected', 'dropped'
 
@@ -32,7 +33,9 @@ local function load_run(keys, args)
 end
 
 local function fence(run, lineage)
-    if tonumber(lineage) ~= run.lineage then
+    if tonumber(lineage) > run.lineage then
+        fail('LOST', 'this Redis forgot that lineage ' .. lineage .. ' began')
+    elseif tonumber(lineage) < run.lineage then
         fail('FENCED', 'lineage ' .. lineage .. ' was replaced by lineage ' .. run.lineage)
     end
 end

@@ -46,7 +46,7 @@ end
 -- ARGV: incarnation, group, attempt, history, standing, until epoch, pass rate, samples, tokens, then for a push:
 -- oldest lineage, oldest step, newest lineage, newest step, summary. Without them the group was flat: a reject.
 local function finished(keys, args)
-    local run, id, attempt, tokens = load_run(keys, args), args[2], tonumber(args[3]), tonumber(args[9])
+    local run, id, attempt, tokens = load_run(keys, args), args[2], args[3], tonumber(args[9])
     local group = read_group(run, id)
     if not group or group[PLACE] ~= FLYING then return late(run, id, group, attempt) end
     if args[10] then
@@ -90,7 +90,7 @@ redis.register_function {
     callback = function(keys, args)
         local run, id = load_run(keys, args), args[2]
         local group = read_group(run, id)
-        if not group or group[PLACE] ~= FLYING or group[ATTEMPT] ~= tonumber(args[3]) then return 0 end
+        if not group or group[PLACE] ~= FLYING or group[ATTEMPT] ~= args[3] then return 0 end
         drop(run, id, group, args[4], tonumber(args[5]))
         ring(run, 'room', args[4])
         ring(run, 'work', args[4])
@@ -149,7 +149,7 @@ redis.register_function {
         local run, lost = load_run(keys, args), 0
         for i = 2, #args, 2 do
             local group = read_group(run, args[i])
-            if group and group[PLACE] == FLYING and group[ACTOR] ~= '' and group[ATTEMPT] == tonumber(args[i + 1]) then
+            if group and group[PLACE] == FLYING and group[ACTOR] ~= '' and group[ATTEMPT] == args[i + 1] then
                 lose(run, args[i], group)
                 lost = lost + 1
             end

@@ -107,37 +107,39 @@ local function draw(run)
     end
 end
 
--- Draws of one prompt within one epoch are numbered from 0.
+-- Draws of one prompt within one epoch are numbered on, from 0 or, in a run restored from a snapshot, from a
+-- number that no lost group had.
 local function number_draw(run, epoch, prompt)
     local draws = key(run, 'draws')
     local last, n = string.match(redis.call('HGET', draws, prompt) or '', '^(%d+):(%d+)$')
-    n = last == epoch and tonumber(n) + 1 or 0
+    n = last == epoch and tonumber(n) + 1 or tonumber(redis.call('HGET', run.control, 'draw_floor') or '0')
     redis.call('HSET', draws, prompt, epoch .. ':' .. n)
     return n
 end
 
-local function start(run, actor, stage, lineage, step)
+local function start(run, holder, stage)
     local prompt, source = draw(run)
     if not prompt then return nil end
     local epoch = redis.call('HGET', run.control, 'epoch')
     local id = epoch .. '.' .. prompt .. '.' .. number_draw(run, epoch, prompt)
-    local group = { FLYING, stage, step, 0, actor, source, lineage, 0, false }
+    local group = { FLYING, stage, holder.step, holder.attempt, holder.actor, source, holder.lineage, 0, false }
     write_group(run, id, group)
-    redis.call('ZADD', flying(run, stage), step, id)
+    redis.call('ZADD', flying(run, stage), holder.step, id)
     count(run, 'started')
     return id, group
 end
 
 -- Groups whose lease was lost keep their place; they go first, to a generator at least as fresh.
-local function reissue(run, actor, lineage, step)
-    local id = redis.call('ZRANGEBYSCORE', run.lost, '-inf', step, 'LIMIT', 0, 1)[1]
+local function reissue(run, holder)
+    local id = redis.call('ZRANGEBYSCORE', run.lost, '-inf', holder.step, 'LIMIT', 0, 1)[1]
     if not id then return nil end
     local group = read_group(run, id)
     redis.call('ZREM', run.lost, id)
     redis.call('HDEL', run.progress, id)
-    group[STEP], group[ATTEMPT], group[ACTOR], group[LINEAGE] = step, group[ATTEMPT] + 1, actor, lineage
+    group[STEP], group[ATTEMPT] = holder.step, holder.attempt
+    group[ACTOR], group[LINEAGE] = holder.actor, holder.lineage
     write_group(run, id, group)
-    redis.call('ZADD', flying(run, group[STAGE]), step, id)
+    redis.call('ZADD', flying(run, group[STAGE]), holder.step, id)
     count(run, 'reissued')
     return id, group
 end
@@ -161,14 +163,16 @@ local function why_not(run, lineage, step)
     if not valid(run, lineage, step) or step + run.staleness < run.next then return 'stale' end
 end
 
-local function lease(run, actor, lineage, step, wanted)
-    local refused, groups = why_not(run, lineage, step), {}
+-- `holder`: who leases (actor), on which weights (lineage, step).
+local function lease(run, holder, wanted, request)
+    local refused, groups = why_not(run, holder.lineage, holder.step), {}
     while not refused and #groups < wanted do
-        local id, group = reissue(run, actor, lineage, step)
+        holder.attempt = request .. '-' .. #groups
+        local id, group = reissue(run, holder)
         if not id then
-            local stage = open_stage(run, step)
+            local stage = open_stage(run, holder.step)
             if stage then
-                id, group = start(run, actor, stage, lineage, step)
+                id, group = start(run, holder, stage)
                 if not id then refused = 'exhausted' end
             else
                 refused = 'admission'
@@ -189,7 +193,8 @@ redis.register_function {
             local request, answer = unpack(cmsgpack.unpack(last))
             if request == args[6] then return answer end
         end
-        local answer = lease(run, args[2], tonumber(args[3]), tonumber(args[4]), tonumber(args[5]))
+        local holder = { actor = args[2], lineage = tonumber(args[3]), step = tonumber(args[4]) }
+        local answer = lease(run, holder, tonumber(args[5]), args[6])
         if #answer[2] > 0 then
             redis.call('HSET', key(run, 'requests'), args[2], cmsgpack.pack({ args[6], answer }))
         end
@@ -229,3 +234,50 @@ local function report(run, id, group, history, standing, until_epoch)
         redis.call('ZADD', key(run, 'resting', source), until_epoch, prompt)
     end
 end
+
+-- ARGV: incarnation, source, standing (ready, drawn, resting, retired), until epoch, then prompts. Moves prompts
+-- that the pool knows; groups that were started go on.
+redis.register_function {
+    function_name = 'magicrl_v1_place', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run, source, moved = load_run(keys, args), args[2], 0
+        local states = { 'ready', 'drawn', 'retired' }
+        for i = 5, #args do
+            local found = redis.call('ZREM', key(run, 'resting', source), args[i])
+            for _, state in ipairs(states) do found = found + redis.call('SREM', key(run, state, source), args[i]) end
+            if found > 0 then
+                moved = moved + 1
+                if args[3] == 'resting' then
+                    redis.call('ZADD', key(run, 'resting', source), args[4], args[i])
+                else
+                    redis.call('SADD', key(run, args[3], source), args[i])
+                end
+            end
+        end
+        return moved
+    end,
+}
+
+-- ARGV: incarnation, epoch, then per source its name, quota and draws left.
+redis.register_function {
+    function_name = 'magicrl_v1_restore_epoch', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run = load_run(keys, args)
+        redis.call('HSET', run.control, 'epoch', args[2])
+        for i = 3, #args, 3 do
+            redis.call('HSET', key(run, 'quota'), args[i], args[i + 1])
+            redis.call('HSET', key(run, 'left'), args[i], args[i + 2])
+        end
+        return 1
+    end,
+}
+
+-- ARGV: incarnation, then per prompt its id and history.
+redis.register_function {
+    function_name = 'magicrl_v1_restore_histories', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run = load_run(keys, args)
+        for i = 2, #args, 2 do redis.call('HSET', key(run, 'history'), args[i], args[i + 1]) end
+        return 1
+    end,
+}

@@ -195,3 +195,51 @@ redis.register_function {
         return { in_flight, waiting, claimed, redis.call('HGETALL', run.books) }
     end,
 }
+
+-- ARGV: incarnation, lineage. The learner lives.
+redis.register_function {
+    function_name = 'magicrl_v1_learner_beat', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run = load_run(keys, args)
+        fence(run, args[2])
+        ring(run, 'learner', 'beat')
+        return redis.call('HINCRBY', run.control, 'learner_beats', 1)
+    end,
+}
+
+-- Ids of all groups that are started and not trained, rejected or dropped.
+redis.register_function {
+    function_name = 'magicrl_v1_live', flags = { 'no-writes' },
+    callback = function(keys, args)
+        local run, live = load_run(keys, args), {}
+        local places = {}
+        for stage = 0, stage_count(run) - 1 do
+            places[#places + 1] = redis.call('ZRANGE', flying(run, stage), 0, -1)
+            places[#places + 1] = redis.call('ZRANGE', pending(run, stage), 0, -1)
+        end
+        for step = math.max(0, run.next - 2), run.next do
+            places[#places + 1] = redis.call('LRANGE', claim_key(run, step), 0, -1)
+        end
+        for _, ids in ipairs(places) do
+            for _, id in ipairs(ids) do live[#live + 1] = id end
+        end
+        return live
+    end,
+}
+
+-- ARGV: incarnation, draw floor, then the number of lineages, per lineage its number and "parent:fork", then per
+-- counter its name and value. Only a run that has no lineage yet is restored: an intact Redis wins.
+redis.register_function {
+    function_name = 'magicrl_v1_restore', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run, rows = load_run(keys, args), tonumber(args[3])
+        if run.lineage > 0 then return 0 end
+        for i = 4, 3 + 2 * rows, 2 do
+            redis.call('HSET', key(run, 'lineages'), args[i], args[i + 1])
+            run.lineage = math.max(run.lineage, tonumber(args[i]))
+        end
+        for i = 4 + 2 * rows, #args, 2 do redis.call('HSET', run.books, args[i], args[i + 1]) end
+        redis.call('HSET', run.control, 'lineage', run.lineage, 'draw_floor', args[2])
+        return 1
+    end,
+}
