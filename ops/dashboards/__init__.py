@@ -1,0 +1,1 @@
+"""Grafana dashboards as code: written with a small panel builder, kept as JSON in ``json/``."""

@@ -1,0 +1,51 @@
+"""The few shapes of PromQL that most panels have. ``RUN`` and ``WINDOW`` are filled in by Query. Pure."""
+
+from __future__ import annotations
+
+
+def rate(metric: str, *by: str, where: str = "") -> str:
+    """Per-second rate of a counter, summed over everything but the labels ``by``."""
+    return f"sum{_by(by)} (rate({metric}{_select(where)}[WINDOW]))"
+
+
+def increase(metric: str, *by: str) -> str:
+    """How much a counter grew within the window, summed over everything but the labels ``by``."""
+    return f"sum{_by(by)} (increase({metric}{_select('')}[WINDOW]))"
+
+
+def share(metric: str, part: str, *by: str) -> str:
+    """Share (0 to 1) of a counter's increase that carries the labels ``part``, e.g. ``outcome="correct"``."""
+    return f"{rate(metric, *by, where=part)} / {rate(metric, *by)}"
+
+
+def quantile(q: float, histogram: str, *by: str, where: str = "") -> str:
+    """A quantile of a histogram's observations within the window."""
+    return f"histogram_quantile({q:g}, {rate(histogram + '_bucket', *by, 'le', where=where)})"
+
+
+def mean(histogram: str, *by: str, where: str = "") -> str:
+    """Mean of a histogram's observations within the window."""
+    return f"{rate(histogram + '_sum', *by, where=where)} / {rate(histogram + '_count', *by, where=where)}"
+
+
+def buckets(histogram: str) -> str:
+    """What a heatmap draws: how many observations fell into each bucket within the window."""
+    return increase(histogram + "_bucket", "le")
+
+
+def gauge(metric: str, where: str = "") -> str:
+    """The value itself."""
+    return metric + _select(where)
+
+
+def largest(metric: str, *by: str, where: str = "") -> str:
+    """The largest value over everything but the labels ``by``."""
+    return f"max{_by(by)} ({metric}{_select(where)})"
+
+
+def _by(labels: tuple[str, ...]) -> str:
+    return f" by ({', '.join(labels)})" if labels else ""
+
+
+def _select(where: str) -> str:
+    return "{RUN, " + where + "}" if where else "{RUN}"
