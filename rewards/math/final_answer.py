@@ -1,0 +1,126 @@
+"""The answer that a careful reader takes as final: the last box after the thought, or a clear statement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
+JOINER = re.compile(r"[\s,;、$]*(?:and|or|和|或|与)?[\s,;、$]*(?:\\?[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?[\s$]*")
+MARKER = re.compile(
+    r"(?:\b(?:final\s+)?answer(?:\s+is|\s*:)|最?[终后]?答案[是为]?\s*[:：]?|####)[\s:：*]*(?:\\?\[|\\?\(|\$\$?)?", re.I
+)
+MARKER_LINE = re.compile(r"^[\s#*>]*(?:(?:final\s+)?answer\s*\**\s*[:：]|最?[终后]?答案\s*[:：])[\s*]*(.+)$", re.I | re.M)
+CONCLUDES = re.compile(
+    r"^\W*(?:(?:so|thus|therefore|hence|then|finally|consequently|in\s+(?:conclusion|total)|we\s+(?:get|have|find)|the)\b"
+    r"|因此|所以|故|综上).{0,200}?(?:\b(?:is|are|equals|be)\b|=|为|是)\s*:?\s*(?P<answer>.+)$",
+    re.I | re.S,
+)
+SENTENCE_END = re.compile(r"(?:(?<=[^A-Z0-9.])|(?<=\d)|(?<=\b[A-Z]))[.!?](?:\s+|$)|[。！？]|\n\s*\n|\n(?=\s*[-*#])")
+CLAUSE_END = re.compile(r",?\s+(?:because|since|as\s|which|so\s|where\s+we)|[,，]\s*(?:因为|其中)|\.\s*$", re.I)
+TAIL = 4000
+"""Characters at the end of a response in which a stated answer is looked for."""
+
+
+def after_thought(response: str) -> str | None:
+    """The text after the last ``</think>``; None if a thought was opened and never closed."""
+    head, tag, rest = response.rpartition("</think>")
+    text = rest if tag else response
+    return None if "<think>" in text else text
+
+
+def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) -> str | None:
+    """The final answer's text as written, or None if the response gives none.
+
+    A labelled line ("**Answer: D**") after the last box replaces it. Statements of a truncated response
+    do not count: their end may be missing.
+    """
+    text = after_thought(response)
+    if text is None:
+        return None
+    boxes = list(_boxes(text))
+    if boxed_only or truncated:
+        return _joined(text, boxes)
+    if boxes:
+        return _labelled(text[boxes[-1][1] :]) or _joined(text, boxes)
+    return _stated(text[-TAIL:])
+
+
+def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
+    """(start, end, content) of each non-empty outermost box."""
+    end = 0
+    for match in BOX.finditer(text):
+        if match.start() < end:
+            continue
+        close = matching_brace(text, match.end() - 1)
+        if close < 0:
+            return
+        end = close + 1
+        content = text[match.end() : close]
+        if inner := [box for _, _, box in _boxes(content)]:
+            content = inner[-1] if BOX.match(content.strip()) else content.replace("\\boxed", "")
+        if content.strip():
+            yield match.start(), end, content
+
+
+def matching_brace(text: str, start: int) -> int:
+    """Index of the brace that closes the one at ``start``; escaped braces do not count; -1 if there is none."""
+    depth = 0
+    for match in re.compile(r"\\.|[{}]", re.S).finditer(text, start):
+        if match.group() == "{":
+            depth += 1
+        elif match.group() == "}":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return -1
+
+
+def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str | None:
+    """The last box, with those before it that only a comma or an "and" separates from it."""
+    if not boxes:
+        return None
+    answers = [boxes[-1][2]]
+    for before, after in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
+        between = text[before[1] : after[0]]
+        if len(between) > 40 or not between.strip("$ ") or not JOINER.fullmatch(between):
+            break
+        answers.insert(0, before[2])
+    return answers[0] if len(set(answers)) == 1 else " , ".join(answers)
+
+
+def _labelled(text: str) -> str | None:
+    lines = MARKER_LINE.findall(text)
+    return _clean(lines[-1]) if lines else None
+
+
+def _stated(text: str) -> str | None:
+    """A statement without a box: after the last marker, or the conclusion that the text ends with."""
+    markers = list(MARKER.finditer(text))
+    if markers:
+        statement = text[markers[-1].end() :].strip()
+        for opener in ("$$", "$", "\\(", "\\["):
+            if markers[-1].group().endswith(opener):
+                statement = opener + statement
+                break
+        return _clean(_sentence(statement))
+    sentences = [part.strip() for part in SENTENCE_END.split(text) if part and part.strip()]
+    conclusion = CONCLUDES.match(sentences[-1]) if sentences else None
+    return _clean(_last_value(conclusion["answer"])) if conclusion else None
+
+
+def _sentence(text: str) -> str:
+    return (SENTENCE_END.split(text, maxsplit=1)[0] or text).split("\n", 1)[0]
+
+
+def _last_value(text: str) -> str:
+    return re.split(r"\b(?:is|are|equals)\b|为|是", text)[-1]
+
+
+def _clean(text: str) -> str | None:
+    text = CLAUSE_END.split(text.strip().strip("*`").strip(), maxsplit=1)[0].strip()
+    text = text.strip("*`").strip()
+    math = re.match(r"^(\$\$?|\\\(|\\\[)(.+?)(\$\$?|\\\)|\\\])(?=$|[\s,.;])", text, re.S)
+    if math and not re.search(r"\w", text[math.end() :]):
+        text = math.group(2)
+    return text.rstrip(".。,; ") or None

@@ -1,0 +1,148 @@
+"""Equations and inequalities: which isolate a name, which bound a variable, which stay a relation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from rewards.math.answers import Answer, Group, Named, Quantity, Region, Relation, Span
+from rewards.math.equality import constant, equal, variables
+from rewards.math.evaluate import CONSTANTS, Point, value
+from rewards.math.parser import Tree, Unreadable, parse
+
+NAME = re.compile(
+    r"(?:\\?[a-zA-Z]+'*|\\(?:vec|bar|hat|overline|angle|triangle|mathbf|mathcal)\s*\{?\s*[a-zA-Z']+\s*\}?)"
+    r"(?:_(?:\w|\{[^{}]*\}))?(?:\^\\circ)?"
+)
+APPLIED = re.compile(r"(\\?[a-zA-Z]+'*(?:_(?:\w|\{[^{}]*\}))?|[a-zA-Z]\^\{?-1\}?)\s*\(([^()]*)\)")
+LABEL = re.compile(r"(?:\\text\{[^{}]*\}\s*)+(?:_(?:\w|\{[^{}]*\}))?|\|[A-Za-z]{1,2}\||[a-zA-Z]{4,}(?: [a-zA-Z]+)*")
+SEGMENT = re.compile(r"\\?(?:angle|triangle|overline)?\s*\{?[A-Z]{2,4}\}?")
+TUPLE_OF_NAMES = re.compile(r"\(?\s*[a-zA-Z](?:_\{?\w+\}?)?(?:\s*,\s*[a-zA-Z](?:_\{?\w+\}?)?)+\s*\)?")
+FLIP = {"<": ">", r"\le": r"\ge", ">": "<", r"\ge": r"\le", "=": "=", r"\ne": r"\ne"}
+
+Read = Callable[[str], Answer]
+
+
+def read_chain(sides: list[str], signs: list[str], read: Read) -> Answer | None:
+    """``side sign side ...`` as an answer; None if it says nothing that could be compared."""
+    if set(signs) <= {"=", r"\approx"}:
+        return _equality(sides, read)
+    if len(sides) == 2:
+        return _comparison(sides[0], signs[0], sides[1])
+    if len(sides) == 3:
+        return _between(sides, signs)
+    return None
+
+
+def _equality(sides: list[str], read: Read) -> Answer | None:
+    left, last = sides[0], sides[-1]
+    if TUPLE_OF_NAMES.fullmatch(left) and len(sides) == 2:
+        return read(last)
+    if len(sides) > 2 and all(name_of(side) for side in sides[:-1]):
+        value = read(last)
+        return Group("list", tuple(Named(name, params, value) for name, params in map(_must_name, sides[:-1])))
+    if (name := name_of(left)) is not None:
+        middle = [read(side) for side in sides[1:]]
+        return Named(*name, middle[-1]) if _agree(middle) else None
+    if len(sides) == 2 and (name := name_of(last)) is not None and len(last.strip()) == 1:
+        return Named(*name, read(left))
+    values = [read(side) for side in sides]
+    if _agree(values) and all(isinstance(v, Quantity) and constant(v.tree) is not None for v in values):
+        return values[-1]
+    return _relation(left, "=", last) if len(sides) == 2 else None
+
+
+def _agree(values: list[Answer]) -> bool:
+    """Whether the numbers of an equality chain really are equal; expressions are taken at their word."""
+    trees = [value.tree for value in values if isinstance(value, Quantity) and constant(value.tree) is not None]
+    rounded = any(isinstance(value, Quantity) and value.decimal for value in values)
+    return rounded or all(equal(trees[0], tree) for tree in trees[1:])
+
+
+def name_of(side: str) -> tuple[str, tuple[str, ...]] | None:
+    """(name, parameters) if a side is a name, an applied function, a segment or a label in words."""
+    side = side.strip()
+    if applied := APPLIED.fullmatch(side):
+        return applied[1], tuple(part.strip() for part in applied[2].split(","))
+    if NAME.fullmatch(side) and (len(re.sub(r"_.*|\\[a-z]+|\W", "", side)) <= 1 or SEGMENT.fullmatch(side)):
+        return (side, ()) if side not in ("e", "i", r"\pi", r"\infty") else None
+    if SEGMENT.fullmatch(side) or LABEL.fullmatch(side):
+        return side, ()
+    return None
+
+
+def _must_name(side: str) -> tuple[str, tuple[str, ...]]:
+    return name_of(side) or (side, ())
+
+
+def _difference(left: str, right: str) -> Tree | None:
+    try:
+        return ("add", parse(left), ("neg", parse(right)))
+    except Unreadable:
+        return None
+
+
+def _relation(left: str, sign: str, right: str) -> Relation | None:
+    if sign in ("<", r"\le"):
+        left, sign, right = right, FLIP[sign], left
+    tree = _difference(left, right)
+    return None if tree is None else Relation({r"\ge": ">=", r"\ne": "!="}.get(sign, sign), tree)
+
+
+def _bound(text: str) -> Tree | None:
+    """The tree of a constant side (infinity included), or None."""
+    try:
+        tree = parse(text)
+    except Unreadable:
+        return None
+    return tree if variables(tree) <= CONSTANTS.keys() else None
+
+
+def _comparison(left: str, sign: str, right: str) -> Answer | None:
+    if sign == r"\approx":
+        return None
+    for one, order, other in ((left, sign, right), (right, FLIP[sign], left)):
+        name, bound = name_of(one), _bound(other)
+        if name is not None and bound is not None and not name[1]:
+            return _half_line(name[0], order, bound)
+    relation = _relation(left, sign, right)
+    return relation and (_linear(relation) or relation)
+
+
+def _linear(relation: Relation) -> Region | None:
+    """An inequality that is linear in its one variable, solved: 2x > 4 is x > 2."""
+    names = variables(relation.difference) - CONSTANTS.keys()
+    if len(names) != 1 or relation.sign == "!=":
+        return None
+    name = next(iter(names))
+    values = [value(relation.difference, Point(bound={name: Fraction(x)})) for x in range(4)]
+    if not all(isinstance(v, Fraction) for v in values):
+        return None
+    start, slope = values[0], values[1] - values[0]
+    if slope == 0 or [v - start for v in values] != [slope * x for x in range(4)]:
+        return None
+    sign = ">" if slope > 0 else "<"
+    closed = {">": r"\ge", "<": r"\le"}[sign] if relation.sign == ">=" else sign
+    return _half_line(name, closed, ("num", -start / slope))
+
+
+def _half_line(name: str, sign: str, bound: Tree) -> Region:
+    if sign == r"\ne":
+        return Region((Span(None, False, bound, False), Span(bound, False, None, False)), name)
+    infinite = bound in (("var", "infty"), ("neg", ("var", "infty")))
+    end, closed = (None, False) if infinite else (bound, sign in (r"\le", r"\ge"))
+    if sign in ("<", r"\le"):
+        return Region((Span(None, False, end, closed),), name)
+    return Region((Span(end, closed, None, False),), name)
+
+
+def _between(sides: list[str], signs: list[str]) -> Answer | None:
+    """a < x <= b, in either direction."""
+    if signs[0] in (">", r"\ge"):
+        sides, signs = sides[::-1], [FLIP[sign] for sign in signs[::-1]]
+    name, low, high = name_of(sides[1]), _bound(sides[0]), _bound(sides[2])
+    if name is None or low is None or high is None or not set(signs) <= {"<", r"\le"}:
+        return None
+    ends = [None if "infty" in variables(tree) else tree for tree in (low, high)]
+    return Region((Span(ends[0], signs[0] == r"\le", ends[1], signs[1] == r"\le"),), name[0])

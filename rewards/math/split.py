@@ -1,0 +1,51 @@
+"""Cutting LaTeX at its top level: outside every bracket, brace and environment."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r"\\begin\{\w+\*?\}|\\end\{\w+\*?\}|\\[a-zA-Z]+|\\.|[()\[\]{}]|.", re.S)
+_OPEN = frozenset(["(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"])
+_CLOSE = frozenset([")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"])
+_PAIRS = {"(": ")]", "[": "])", "\\{": ("\\}",), "\\langle": ("\\rangle",)}
+
+
+def split(text: str, separator: re.Pattern[str]) -> list[str]:
+    """Parts of ``text`` between separators that stand outside all brackets; words in \\text{} count as inside."""
+    return [part for part, _ in split_with(text, separator)]
+
+
+def split_with(text: str, separator: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Like split, each part with the separator before it ("" for the first)."""
+    parts: list[tuple[str, str]] = []
+    depth = start = at = 0
+    before = ""
+    while at < len(text):
+        found = separator.match(text, at) if depth == 0 else None
+        if found and found.end() > at:
+            parts.append((text[start:at].strip(), before))
+            start = at = found.end()
+            before = found.group().strip()
+            continue
+        token = _TOKEN.match(text, at)
+        word = token.group() if token else text[at]
+        depth += (word in _OPEN or word.startswith("\\begin")) - (word in _CLOSE or word.startswith("\\end"))
+        depth = max(depth, 0)
+        at += len(word)
+    parts.append((text[start:].strip(), before))
+    return parts
+
+
+def bracketed(text: str) -> tuple[str, str, str] | None:
+    """(opening, inside, closing) if one pair of brackets encloses all of ``text``; half-open pairs count."""
+    for left, rights in _PAIRS.items():
+        if not text.startswith(left):
+            continue
+        depth = 0
+        for token in _TOKEN.finditer(text):
+            word = token.group()
+            depth += (word in _OPEN or word.startswith("\\begin")) - (word in _CLOSE or word.startswith("\\end"))
+            if depth == 0:
+                closes = token.end() == len(text) and word in rights
+                return (left, text[len(left) : token.start()].strip(), word) if closes else None
+    return None
