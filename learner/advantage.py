@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buffer.rollout import GroupSummary
-from buffer.selection import is_flat
-from learner.config import Advantage, TruncationMask
+from buffer.selection import TruncationMask, in_statistics, is_flat
+from learner.config import Advantage
 
 STD_EPSILON = 1e-6
 
@@ -28,10 +28,9 @@ def group_advantages(group: GroupSummary, kind: Advantage, mask: TruncationMask)
 
     ``flat`` asks whether the rewards that enter the statistics teach anything; a flat group is not trained on.
     """
-    graded = np.array([verdict != "error" for verdict in group.verdicts])
-    truncated = np.array([finish == "length" for finish in group.finishes])
-    members = graded & ~truncated if mask == "before" else graded
-    trained = graded & ~truncated if mask != "none" else graded
+    graded = in_statistics(group.verdicts, group.finishes)
+    members = in_statistics(group.verdicts, group.finishes, mask)
+    trained = in_statistics(group.verdicts, group.finishes, "none" if mask == "none" else "before")
     rewards = np.asarray(group.rewards, dtype=np.float64)
     flat = is_flat(rewards[members].tolist())
     values = np.zeros(len(rewards))

@@ -6,9 +6,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from buffer.selection import TruncationMask
+
 Correction = Literal["none", "tis", "icepop", "sequence"]
 Advantage = Literal["grpo", "no_std", "leave_one_out"]
-TruncationMask = Literal["none", "before", "after"]
 EntropyEstimator = Literal["sampled", "exact"]
 
 
@@ -112,6 +113,12 @@ class LearnerConfig(_Settings):
     """GPUs that Ray reserves for a rank; none: 1 where the cluster has GPUs, else 0."""
     collective_timeout: float = Field(1800.0, gt=0)
     """Seconds after which a collective that a rank does not answer fails the step."""
+    start_timeout: float = Field(1800.0, gt=0)
+    """Seconds that the ranks may take to start, meet and load the model."""
+    step_timeout: float = Field(14400.0, gt=0)
+    """Seconds that one update may take on the ranks."""
+    save_timeout: float = Field(3600.0, gt=0)
+    """Seconds that publishing, saving or restoring may take."""
     nonfinite_limit: int = Field(3, ge=1)
     """Steps in a row with a non-finite gradient (each is skipped) before the run stops with a report."""
     claim_timeout: float = Field(1800.0, gt=0)

@@ -67,7 +67,13 @@ class DeepSpeedEngine:
         self.dtype = resolve_dtype(config.dtype, device)
         self._world = torch.distributed.get_world_size()
         settings = _deepspeed_config(config, self.dtype, self._world)
-        model = _load(folder, config, settings, self.dtype, device)
+        model = load_model(
+            folder,
+            dtype=self.dtype,
+            attention=resolve_attention(config.attention, device),
+            checkpointing=config.gradient_checkpointing,
+            partitioned=settings if config.zero_stage == 3 else None,
+        )
         self.policy = PolicyModel(model, config.loss_chunk)
         optimizer = _optimizer(self.policy, config)
         self._engine: Any = deepspeed.initialize(
@@ -145,27 +151,6 @@ def resolve_attention(name: str, device: torch.device) -> str:
     from transformers.utils import is_flash_attn_2_available
 
     return "flash_attention_2" if device.type == "cuda" and is_flash_attn_2_available() else "sdpa"
-
-
-def _load(
-    folder: Path, config: LearnerConfig, settings: dict[str, Any], dtype: torch.dtype, device: torch.device
-) -> torch.nn.Module:
-    context = _partitioned_loading(settings) if config.zero_stage == 3 else None
-    model = load_model(
-        folder,
-        dtype=dtype,
-        attention=resolve_attention(config.attention, device),
-        checkpointing=config.gradient_checkpointing,
-    )
-    del context
-    return model
-
-
-def _partitioned_loading(settings: dict[str, Any]) -> object:
-    """While the result lives, transformers reads each weight straight into its partitions."""
-    from transformers.integrations import HfDeepSpeedConfig
-
-    return HfDeepSpeedConfig(settings)
 
 
 def _optimizer(policy: PolicyModel, config: LearnerConfig) -> torch.optim.Optimizer:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from learner.plan import Objective
+from learner.stats import SUMS
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are held within this: exp(20) is far outside any clip, and exp(89) would be inf in float32."""
@@ -115,26 +116,22 @@ def _exp(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
-SUMS = ("tokens", "policy", "entropy", "kl", "ratio", "weight", "clip_low", "clip_high", "fresh", "gap", "mismatch")
-"""What ``token_sums`` adds up, in order. gap: |log theta - log mu|, mismatch: k3 of theta to mu, on fresh tokens."""
-
-
 @torch.no_grad()
 def token_sums(terms: TokenTerms, logprobs: Tensor, tokens: Tokens, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Sums over the tokens, float64 [len(SUMS)], and the largest gap on a fresh token, a scalar."""
+    """``SUMS`` over the tokens, float64 [len(SUMS)], and the largest gap on a fresh token, a scalar."""
     gap = torch.where(tokens.fresh, logprobs - tokens.behaviour, 0.0)
-    columns = (
-        torch.ones_like(logprobs),
-        terms.policy,
-        terms.entropy,
-        terms.kl,
-        terms.ratio,
-        terms.weight,
-        (terms.ratio < 1 - objective.clip_low) & (tokens.advantages < 0),
-        (terms.ratio > 1 + objective.clip_high) & (tokens.advantages > 0),
-        tokens.fresh,
-        gap.abs(),
-        _exp(gap) - gap - 1,
-    )
-    sums = torch.stack([column.sum(dtype=torch.float64) for column in columns])
+    columns = {
+        "tokens": torch.ones_like(logprobs),
+        "policy": terms.policy,
+        "entropy": terms.entropy,
+        "kl": terms.kl,
+        "ratio": terms.ratio,
+        "weight": terms.weight,
+        "clip_low": (terms.ratio < 1 - objective.clip_low) & (tokens.advantages < 0),
+        "clip_high": (terms.ratio > 1 + objective.clip_high) & (tokens.advantages > 0),
+        "fresh": tokens.fresh,
+        "gap": gap.abs(),
+        "mismatch": _exp(gap) - gap - 1,
+    }
+    sums = torch.stack([columns[name].sum(dtype=torch.float64) for name in SUMS])
     return sums, gap.abs().max() if len(gap) else gap.new_zeros(())

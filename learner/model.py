@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import deepspeed
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -70,11 +72,21 @@ def _token_loss(tokens: Tokens, objective: Objective, scale: float) -> Callable[
     return loss
 
 
-def load_model(folder: Path, *, dtype: torch.dtype, attention: str, checkpointing: bool) -> nn.Module:
-    """Read a Hugging Face folder; raises ModelUnusable. Under an active ZeRO-3 context, it loads partitioned."""
+def load_model(
+    folder: Path, *, dtype: torch.dtype, attention: str, checkpointing: bool, partitioned: dict[str, Any] | None = None
+) -> nn.Module:
+    """Read a Hugging Face folder; raises ModelUnusable.
+
+    partitioned: DeepSpeed settings under which no rank ever holds the whole model (ZeRO-3); collective.
+    """
     try:
         config = AutoConfig.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
+        if partitioned is None:
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
+        else:
+            with deepspeed.zero.Init(config_dict_or_path=partitioned):  # its dtype argument is misread
+                model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
+            _fill(model, folder)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise ModelUnusable(f"model folder {folder} does not load: {str(error).splitlines()[0]}") from error
     for name in _UNSUPPORTED:
@@ -87,3 +99,15 @@ def load_model(folder: Path, *, dtype: torch.dtype, attention: str, checkpointin
         model.gradient_checkpointing_enable({"use_reentrant": False})
     model.train()
     return model
+
+
+def _fill(model: nn.Module, folder: Path) -> None:
+    """Read the folder's tensors one at a time into a partitioned model: rank 0 reads, each keeps its part."""
+    where = {name: path for path in sorted(folder.glob("*.safetensors")) for name in safe_open(path, "pt").keys()}
+    for name, parameter in model.named_parameters():
+        if name not in where:
+            raise ModelUnusable(f"model folder {folder}: no safetensors file holds {name}")
+        with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
+            if torch.distributed.get_rank() == 0:
+                with safe_open(where[name], "pt") as file:
+                    parameter.data.copy_(file.get_tensor(name))

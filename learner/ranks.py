@@ -1,0 +1,130 @@
+"""RankGroup: one Ray actor per rank, driven in step by the coordinator, which needs no torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import structlog
+from ray.actor import ActorHandle
+from ray.exceptions import RayError, RayTaskError
+
+from buffer.versions import PolicyVersion
+from buffer.weights import Published
+from learner.plan import StepPlan
+from learner.spec import RankSpec
+from learner.stats import StepStats
+
+log = structlog.get_logger()
+
+
+class RankDied(Exception):
+    """A rank failed; carries the rank's own error text. The whole group is gone: restore from a checkpoint."""
+
+
+class RankTimeout(RankDied):
+    """A rank did not answer by its deadline."""
+
+
+class _RankActor:
+    """Keeps torch out of the coordinator: the real Rank is imported in the rank's process."""
+
+    def __init__(self, spec: RankSpec, rank: int, world: int) -> None:
+        from learner.rank import Rank
+
+        self._rank = Rank(spec, rank, world)
+
+    def address(self) -> str:
+        return ray.util.get_node_ip_address()
+
+    def call(self, verb: str, *args: Any) -> Any:
+        return getattr(self._rank, verb)(*args)
+
+
+class RankGroup:
+    """All ranks of one learner. Any failure ends the whole group with RankDied; Ray restarts none of them."""
+
+    def __init__(self, actors: Sequence[ActorHandle], spec: RankSpec) -> None:
+        self._actors = list(actors)
+        self._spec = spec
+
+    @classmethod
+    def start(cls, spec: RankSpec) -> RankGroup:
+        """Start the processes, let them meet and load the model. Raises RankDied with the rank's own text."""
+        world = spec.config.ranks
+        actors = [_actor(spec, rank, world) for rank in range(world)]
+        group = cls(actors, spec)
+        host = group._wait([actors[0].address.remote()], "start", spec.config.start_timeout)[0]
+        port = group._wait([actors[0].call.remote("listen", host)], "listen", spec.config.start_timeout)[0]
+        group._all("join", host, port, timeout=spec.config.start_timeout)
+        return group
+
+    def update(self, plan: StepPlan, refs: Sequence[Any]) -> StepStats:
+        """One training step; ``refs`` are the claim's entries in the order of the plan's group indices."""
+        return StepStats.merge(self._all("update", plan, list(refs), timeout=self._spec.config.step_timeout))
+
+    def publish(self, version: PolicyVersion) -> Published:
+        """Gather the weights and publish them under ``version``."""
+        published: Published = self._all("publish", version, timeout=self._spec.config.save_timeout)[0]
+        return published
+
+    def save(self, folder: Path) -> None:
+        """Every rank writes its share of a checkpoint into ``folder``."""
+        self._all("save", folder, timeout=self._spec.config.save_timeout)
+
+    def restore(self, folder: Path) -> None:
+        """Continue from a checkpoint's engine folder."""
+        self._all("restore", folder, timeout=self._spec.config.save_timeout)
+
+    def close(self) -> None:
+        """End all rank processes at once; safe to repeat."""
+        for actor in self._actors:
+            ray.kill(actor, no_restart=True)
+        self._actors = []
+
+    def _all(self, verb: str, *args: Any, timeout: float) -> list[Any]:
+        shared = [ray.put(arg) for arg in args]
+        return self._wait([actor.call.remote(verb, *shared) for actor in self._actors], verb, timeout)
+
+    def _wait(self, calls: list[Any], verb: str, timeout: float) -> list[Any]:
+        """Results in order of rank. The first failure or the deadline ends all ranks: peers would wait for it."""
+        deadline = time.monotonic() + timeout
+        open_calls = list(calls)
+        try:
+            while open_calls:
+                done, open_calls = ray.wait(open_calls, timeout=max(0.0, deadline - time.monotonic()))
+                if not done:
+                    missing = [calls.index(call) for call in open_calls]
+                    raise RankTimeout(f"{verb}: no answer from learner ranks {missing} in {timeout:.0f} s")
+                ray.get(done)
+            return list(ray.get(calls))
+        except RayError as error:
+            self.close()
+            raise RankDied(f"{verb}: {_own_text(error)}") from error
+        except RankTimeout:
+            self.close()
+            raise
+
+
+def _actor(spec: RankSpec, rank: int, world: int) -> ActorHandle:
+    config = spec.config
+    gpus = config.gpus_per_rank
+    if gpus is None:
+        gpus = 1.0 if ray.cluster_resources().get("GPU", 0) >= world else 0.0
+    environment = {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "OMP_NUM_THREADS": str(config.threads)}
+    if not gpus:
+        environment |= {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    actor_class = ray.remote(_RankActor).options(
+        num_cpus=0, num_gpus=gpus, max_restarts=0, runtime_env={"env_vars": environment}
+    )
+    return actor_class.remote(spec, rank, world)
+
+
+def _own_text(error: RayError) -> str:
+    """The rank's exception without Ray's wrapping."""
+    if isinstance(error, RayTaskError):
+        return f"{type(error.cause).__name__}: {error.cause}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,31 @@
+"""RankSpec: what a rank is built from. No torch: the coordinator makes it, the rank's process uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from buffer.rollout import RolloutGroup
+from buffer.weights import WeightStore
+from learner.config import LearnerConfig
+
+
+class GroupSource(Protocol):
+    """Where bodies come from; ``RolloutBuffer`` is one."""
+
+    def fetch(self, groups: Sequence[Any]) -> list[RolloutGroup]:
+        """Bodies in the order of what the claim listed."""
+        ...
+
+
+@dataclass(frozen=True)
+class RankSpec:
+    """What every rank is built from. The two functions open this process's own connections."""
+
+    model: Path
+    config: LearnerConfig
+    open_source: Callable[[], GroupSource]
+    open_weights: Callable[[], WeightStore]
+    needs_reference: bool = False

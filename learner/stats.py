@@ -1,0 +1,72 @@
+"""What an update measured: sums over tokens, added up over micro-batches and ranks. Pure, no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+SUMS = ("tokens", "policy", "entropy", "kl", "ratio", "weight", "clip_low", "clip_high", "fresh", "gap", "mismatch")
+"""Sums over response tokens. policy, entropy, kl: terms of the loss, unscaled. clip_low, clip_high: tokens whose
+gradient the clip cut. fresh: tokens sampled by the version being trained; over these, gap is |log theta - log mu|
+and mismatch the k3 estimate of KL(mu | theta)."""
+
+
+@dataclass
+class RankStats:
+    """One rank's share of a step. updates: (gradient norm, applied) per mini-batch. seconds: by phase."""
+
+    seconds: dict[str, float]
+    sums: list[float] = field(default_factory=lambda: [0.0] * len(SUMS))
+    gap_max: float = 0.0
+    updates: list[tuple[float, bool]] = field(default_factory=list)
+    peak_bytes: int = 0
+
+    def add(self, sums: Sequence[float], gap_max: float) -> None:
+        """Add one mini-batch's sums."""
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
+        self.gap_max = max(self.gap_max, gap_max)
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """A step over all ranks. Means are over response tokens (nats where they are logarithms)."""
+
+    tokens: int
+    policy: float
+    entropy: float
+    kl: float
+    ratio: float
+    weight: float
+    clip_low: float
+    clip_high: float
+    fresh: int
+    gap: float
+    gap_max: float
+    mismatch: float
+    grad_norm: float
+    applied: bool
+    updates: int
+    seconds: dict[str, float]
+    peak_bytes: int
+
+    @classmethod
+    def merge(cls, ranks: Sequence[RankStats]) -> StepStats:
+        """Sums are added; of seconds and memory the worst rank counts; updates are the same on all."""
+        sums = dict(zip(SUMS, (math.fsum(column) for column in zip(*(r.sums for r in ranks), strict=True)), strict=True))
+        tokens, fresh = sums["tokens"], sums["fresh"]
+        means = {name: sums[name] / tokens if tokens else 0.0 for name in SUMS[1:8]}
+        updates = ranks[0].updates
+        return cls(
+            tokens=int(tokens),
+            **means,
+            fresh=int(fresh),
+            gap=sums["gap"] / fresh if fresh else 0.0,
+            gap_max=max(r.gap_max for r in ranks),
+            mismatch=sums["mismatch"] / fresh if fresh else 0.0,
+            grad_norm=max((norm for norm, _ in updates), default=0.0),
+            applied=all(applied for _, applied in updates),
+            updates=len(updates),
+            seconds={p: max(r.seconds.get(p, 0.0) for r in ranks) for p in {p for r in ranks for p in r.seconds}},
+            peak_bytes=max(r.peak_bytes for r in ranks),
+        )

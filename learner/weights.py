@@ -1,0 +1,71 @@
+"""From an engine's parameters to safetensors files that transformers and vLLM read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from buffer.versions import PolicyVersion
+from buffer.weights import Published, WeightStore
+from learner.engine import LearnerEngine
+
+SHARD_BYTES = 4 << 30
+"""Files hold about this much, so that a rank never has more than one file's tensors beside the model."""
+
+
+def write_weights(
+    engine: LearnerEngine, version: PolicyVersion, store: WeightStore | None, dtype: torch.dtype
+) -> Published | None:
+    """Publish ``engine``'s parameters; a rank without a store only takes part in gathering them."""
+    if store is None:
+        for _ in engine.weights():
+            pass
+        return None
+    details = {"dtype": str(dtype).removeprefix("torch.")}
+    return store.publish(version, tensor_writer(engine.weights(), dtype), details)
+
+
+def tensor_writer(tensors: Iterator[tuple[str, Tensor]], dtype: torch.dtype) -> Callable[[Path], None]:
+    """A function that writes ``tensors`` into a folder: one file, or numbered ones with an index."""
+
+    def write(folder: Path) -> None:
+        names = []
+        for number, shard in enumerate(_shards(tensors, dtype)):
+            save_file(shard, folder / f"shard-{number}", metadata={"format": "pt"})
+            names.append(list(shard))
+        _rename(folder, names)
+
+    return write
+
+
+def _shards(tensors: Iterator[tuple[str, Tensor]], dtype: torch.dtype) -> Iterator[dict[str, Tensor]]:
+    shard: dict[str, Tensor] = {}
+    size = 0
+    for name, tensor in tensors:
+        shard[name] = tensor.to(device="cpu", dtype=dtype, copy=True)  # a gathered one is gone at the next
+        size += shard[name].nbytes
+        if size >= SHARD_BYTES:
+            yield shard
+            shard, size = {}, 0
+    if shard:
+        yield shard
+
+
+def _rename(folder: Path, shards: list[list[str]]) -> None:
+    """Hugging Face's names: model.safetensors, or model-00001-of-00003.safetensors and an index."""
+    if len(shards) == 1:
+        (folder / "shard-0").rename(folder / "model.safetensors")
+        return
+    where: dict[str, str] = {}
+    for number, names in enumerate(shards):
+        file = f"model-{number + 1:05}-of-{len(shards):05}.safetensors"
+        (folder / f"shard-{number}").rename(folder / file)
+        where.update(dict.fromkeys(names, file))
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    index = {"metadata": {"total_size": size}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
