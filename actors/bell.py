@@ -14,6 +14,7 @@ class Bell:
         """wait: blocks up to that many seconds, True if it rang (``RolloutBuffer.wait_bell``)."""
         self._wait = wait
         self._seconds = seconds
+        self.rings = 0
         self._waiters: set[asyncio.Future[None]] = set()
         self._closing = threading.Event()
         self._failure: Exception | None = None
@@ -25,10 +26,16 @@ class Bell:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    async def wait(self, seconds: float) -> None:
-        """Return at the next ring, or after ``seconds``. Raises what broke the listening thread."""
+    async def wait(self, heard: int, seconds: float) -> None:
+        """Return at the first ring after the ``heard`` first ones, or after ``seconds``.
+
+        Read ``rings`` before you look whether there is something to do: a ring in between is then not lost.
+        Raises what broke the listening thread.
+        """
         if self._failure is not None:
             raise self._failure
+        if self.rings != heard:
+            return
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
@@ -41,6 +48,7 @@ class Bell:
 
     def ring(self) -> None:
         """Wake the waiters; from the event loop's thread."""
+        self.rings += 1
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

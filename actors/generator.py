@@ -199,19 +199,22 @@ class Generator:
 
     async def _keep_current(self) -> None:
         while True:
+            heard = self._bell.rings
             if await self._watch.look(on_load=lambda: self._note("sync")):
                 self._bell.ring()
-            await self._bell.wait(RECHECK_SECONDS)
+            else:
+                await self._bell.wait(heard, RECHECK_SECONDS)
 
     async def _feed(self) -> None:
         """Keep ``groups_in_flight`` groups under way until the run stops or this generator drains."""
         while self._draining is None:
+            heard = self._bell.rings
             refused = await self._lease() if self._watch.current else await self._not_ready()
             self._note(CAUSES[refused])
             if refused == "stopping":
                 self._draining = "the run stops"
                 return
-            await self._bell.wait(RECHECK_SECONDS)
+            await self._bell.wait(heard, RECHECK_SECONDS)
 
     async def _not_ready(self) -> Refusal:
         return "stale" if await self._call(self._buffer.stopping) is None else "stopping"
@@ -301,6 +304,7 @@ class Generator:
         return [work.task for work in self._work.values() if work.task is not None]
 
     def _fail(self, error: Exception) -> None:
+        self._draining = self._draining or f"failed: {error}"
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 

@@ -28,11 +28,16 @@ Table = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Script:
-    """How the engine behaves. ``length`` draws a response's length in tokens (None: until END is drawn)."""
+    """How the engine behaves. Times in real seconds.
+
+    length: draws a response's length in tokens (None: until END is drawn). text: what tokens read as (None:
+    their numbers).
+    """
 
     seconds_per_token: float = 0.0
     chunk_tokens: int = 16
     length: Callable[[np.random.Generator], int] | None = None
+    text: Callable[[Sequence[int]], str] | None = None
     load_seconds: float = 0.0
 
 
@@ -130,8 +135,9 @@ class ScriptedEngine:
                 return
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The tokens' numbers, END left out."""
-        return " ".join(str(token) for token in tokens if token != END)
+        """As the script says, END left out."""
+        kept = [token for token in tokens if token != END]
+        return self._script.text(kept) if self._script.text else " ".join(map(str, kept))
 
     async def load(self, version: PolicyVersion, weights: Path) -> float:
         """As Engine.load; the folder's ``model.safetensors`` holds the tensor ``table``."""

@@ -1,11 +1,35 @@
-"""Tiny random Qwen2 models with one token per character."""
+"""Tiny random Qwen2 models with one token per character; and a small run on a real Redis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
+
+from actors.config import ActorsConfig
+from actors.engine import SamplingLimits
+from actors.generator import Generator, StageRules
+from actors.scripted_engine import Script, ScriptedEngine
+from actors.spec import UNANNOUNCED
+from buffer.admission import BatchSchedule, StageBatch
+from buffer.config import BufferConfig, DifficultyConfig, RedisConfig
+from buffer.dataset import read_dataset
+from buffer.prompts import PromptMeta, PromptPool
+from buffer.rollout import RolloutGroup
+from buffer.selection import load_selection
+from buffer.server import EmbeddedRedis, connect
+from buffer.store import RolloutBuffer, Short
+from buffer.versions import PolicyVersion
+from buffer.weights import DiskWeights
+from rewards.config import RewardsConfig
+from rewards.workers import GraderPool
 
 CHARACTERS = "0123456789+=-*/()[]{}\\ \nabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:;?!'"
 
@@ -52,3 +76,102 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path
         return folder if folder.exists() else write_tiny_model(folder, seed)
 
     return make
+
+
+VOCABULARY = 8
+START = PolicyVersion(1, 0)
+RULES = StageRules(SamplingLimits(max_tokens=32))
+
+
+def table(seed: int) -> np.ndarray:
+    """Logits of a ScriptedEngine: float32 [VOCABULARY, VOCABULARY]."""
+    return np.random.default_rng(seed).normal(size=(VOCABULARY, VOCABULARY)).astype(np.float32)
+
+
+class SmallRun:
+    """One run on a real Redis: 64 problems whose answers are 1 to 7, weights on disk, and an instant learner."""
+
+    table = staticmethod(table)
+
+    def __init__(self, folder: Path, staleness: int = 1, batch: int = 4, lease_seconds: float = 20.0) -> None:
+        self.folder = folder
+        self.config = BufferConfig(
+            max_staleness=staleness,
+            lease_seconds=lease_seconds,
+            redis=RedisConfig(patience_seconds=10),
+            difficulty=DifficultyConfig(retire_at=None, rest_after=None),
+        )
+        self.server = EmbeddedRedis(folder / "redis")
+        self.server.start()
+        self.client = connect(self.config.redis, self.server.url)
+        self.buffer = RolloutBuffer(self.client, "small", self.config)
+        self.pool = PromptPool(self.client, "small", self.config)
+        self.weights = DiskWeights(folder / "weights", keep=2)
+        self.data = folder / "data.jsonl"
+        lines = [{"question": f"problem {i}", "answer": str(1 + i % 7)} for i in range(64)]
+        self.data.write_text("\n".join(map(json.dumps, lines)))
+        self.dataset = read_dataset(self.data)
+        self.buffer.open(BatchSchedule((StageBatch(0, batch, 4, 64),)))
+        self.lineage = self.buffer.begin_lineage(0, 0).number
+        self.pool.fill([PromptMeta(head.index, head.data_source) for head in self.dataset.heads])
+        self.groups: list[RolloutGroup] = []
+
+    def publish(self, step: int, files: Callable[[Path], None] | None = None) -> None:
+        """Publish and announce the weights of a step; by default a table that depends on the step."""
+
+        def write(target: Path) -> None:
+            save_file({"table": table(step)}, target / "model.safetensors")
+
+        version = PolicyVersion(self.lineage, step)
+        self.weights.publish(version, files or write)
+        self.buffer.announce(version)
+
+    def train(self, step: int, seconds: float = 60.0, files: Callable[[Path], None] | None = None) -> None:
+        """Claim, keep the bodies, publish the next version, commit. Raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while isinstance(claim := self.buffer.claim(self.lineage, step), Short):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"step {step}: {claim}; {self.buffer.books()}")
+            self.buffer.reap(time.monotonic())
+            self.buffer.wait_bell(0.2, "work")
+        self.groups += self.buffer.fetch(claim.groups)
+        self.publish(step + 1, files)
+        self.buffer.commit(self.lineage, step)
+
+    def generator(self, name: str, script: Script | None = None, **changes: Any) -> Generator:
+        """A Generator with a ScriptedEngine that answers with its first token; call inside an event loop."""
+        script = script or Script(text=lambda tokens: f"\\boxed{{{tokens[0] if tokens else ''}}}")
+        config = ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.5, **changes)
+        return Generator(
+            name,
+            0,
+            ScriptedEngine(table(0), UNANNOUNCED, script, seed=zlib.crc32(name.encode())),
+            pool=self.pool,
+            buffer=RolloutBuffer(self.client, "small", self.config),
+            weights=self.weights,
+            dataset=self.dataset,
+            prompts=Digits(),
+            graders=GraderPool(RewardsConfig(workers=1)),
+            selection=load_selection("nonflat"),
+            stages=[RULES],
+            config=config,
+        )
+
+    def close(self) -> None:
+        self.buffer.close()
+        self.client.close()
+        self.server.stop()
+
+
+class Digits:
+    """Renders any messages as three tokens."""
+
+    def render(self, messages: Any) -> np.ndarray:
+        return np.arange(1, 4, dtype=np.int32)
+
+
+@pytest.fixture
+def small_run(tmp_path: Path) -> Iterator[SmallRun]:
+    run = SmallRun(tmp_path)
+    yield run
+    run.close()

@@ -1,0 +1,162 @@
+"""The generator's loop on a real Redis, with scripted sampling and real grading."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from actors.engine import EngineBroken, SamplingLimits
+from actors.generator import Generator
+
+
+async def trained(run: Any, generators: list[Generator], steps: int, first: int = 0) -> None:
+    """Run the generators until the instant learner has trained ``steps`` steps, then stop the run."""
+    tasks = [asyncio.create_task(generator.run()) for generator in generators]
+    learner = asyncio.create_task(asyncio.to_thread(train, run, first, steps))
+    done, _ = await asyncio.wait([learner, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    await learner
+    await asyncio.gather(*tasks)
+
+
+def train(run: Any, first: int, steps: int) -> None:
+    for step in range(first, first + steps):
+        run.train(step)
+    run.buffer.stop("enough")
+
+
+def expected_logprobs(tokens: list[int], table: np.ndarray) -> np.ndarray:
+    """Written out again: log-softmax of the row of the token before (of token 0 for the first)."""
+    rows = table[[0, *tokens[:-1]]].astype(np.float64)
+    return rows[np.arange(len(tokens)), tokens] - np.log(np.exp(rows).sum(-1))
+
+
+def test_groups_are_sampled_graded_and_trained_on_weights_that_keep_coming(small_run: Any) -> None:
+    small_run.publish(0)
+
+    async def main() -> Generator:
+        generator = small_run.generator("one")
+        await trained(small_run, [generator], steps=6)
+        await generator.close()
+        return generator
+
+    generator = asyncio.run(main())
+    assert len(small_run.groups) == 24
+    for group in small_run.groups:
+        answer = small_run.dataset[group.id.prompt].ground_truth
+        assert len(group.rollouts) == 4
+        assert len({rollout.reward for rollout in group.rollouts}) == 2
+        for rollout in group.rollouts:
+            tokens = rollout.tokens.tolist()
+            correct = str(tokens[0]) == answer and tokens[0] != 0
+            assert (rollout.reward == 1.0) == correct
+            for span in rollout.spans:
+                expected = expected_logprobs(tokens, small_run.table(span.version.step))[span.start : span.end]
+                assert np.allclose(rollout.logprobs[span.start : span.end], expected, atol=1e-5)
+    small_run.buffer.end("run ended")
+    books = small_run.buffer.books()
+    assert books.balanced
+    assert (books.trained, books.in_flight) == (24, 0)
+    report = generator.report()
+    assert report["tokens"] > 0
+    assert report["groups"]["accepted"] >= 24
+    assert report["loads"] >= 5
+    assert 0.0 < report["idle_ratio"] < 1.0
+
+
+def test_a_drained_generator_finishes_its_groups_and_another_takes_over(small_run: Any) -> None:
+    small_run.publish(0)
+
+    async def main() -> None:
+        first, second = small_run.generator("first"), small_run.generator("second")
+        running = asyncio.create_task(first.run())
+        await asyncio.to_thread(small_run.train, 0)
+        first.drain("scaled down")
+        await asyncio.wait_for(running, 60)
+        assert small_run.buffer.books().in_flight == 0
+        await trained(small_run, [second], steps=2, first=1)
+        await first.close()
+        await second.close()
+
+    asyncio.run(main())
+    assert small_run.buffer.books().trained == 12
+
+
+def test_torn_weights_are_counted_and_the_old_policy_goes_on(small_run: Any) -> None:
+    small_run.publish(0)
+
+    async def main() -> Generator:
+        generator = small_run.generator("one")
+        running = asyncio.create_task(generator.run())
+        await asyncio.to_thread(small_run.train, 0)
+
+        def tear(folder: Path) -> None:
+            (folder / "model.safetensors").write_bytes(b"not a tensor file")
+
+        await asyncio.to_thread(small_run.train, 1, 60.0, tear)
+        await asyncio.to_thread(small_run.publish, 3)
+        await asyncio.to_thread(small_run.buffer.stop, "enough")
+        await running
+        await generator.close()
+        return generator
+
+    report = asyncio.run(main()).report()
+    assert report["load_failures"].get("WeightsRefused", 0) >= 1
+
+
+def test_an_engine_that_fails_ends_the_generator_with_its_own_words(small_run: Any) -> None:
+    small_run.publish(0)
+
+    async def main() -> None:
+        generator = small_run.generator("one")
+
+        async def broken(*arguments: Any) -> Any:
+            raise EngineBroken("the engine caught fire")
+            yield
+
+        generator.engine.sample = broken
+        try:
+            await asyncio.wait_for(generator.run(), 30)
+        finally:
+            await generator.close()
+
+    with pytest.raises(EngineBroken, match="caught fire"):
+        asyncio.run(main())
+    assert small_run.buffer.books().in_flight > 0
+    assert small_run.buffer.leases() == []
+
+
+def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run: Any) -> None:
+    from actors.scripted_engine import Script
+
+    small_run.publish(0)
+    slow = Script(seconds_per_token=0.01, chunk_tokens=4, length=lambda random: 32)
+
+    async def main() -> None:
+        generator = small_run.generator("one", slow)
+        rules = generator._stages[0]
+        limits = SamplingLimits(max_tokens=32, deadline=0.1)
+        generator._stages = [type(rules)(limits, rules.truncation_mask)]
+        running = asyncio.create_task(generator.run())
+        await until(lambda: sum(small_run.buffer.books().dropped.values()) >= 4)
+        generator.drain("enough")
+        await running
+        await generator.close()
+
+    asyncio.run(main())
+    books = small_run.buffer.books()
+    assert books.balanced
+    assert set(books.dropped) == {"straggler deadline"}
+    assert books.dropped_tokens["straggler deadline"] > 0
+
+
+async def until(condition: Any, seconds: float = 30.0) -> None:
+    """Poll a condition of the outside world; raises TimeoutError."""
+    async with asyncio.timeout(seconds):
+        while not await asyncio.to_thread(condition):
+            await asyncio.sleep(0.05)
