@@ -45,7 +45,12 @@ _COLUMNS = {
 
 
 def collate(
-    batch: MicroBatch, groups: Mapping[int, RolloutGroup], step: int, *, multiple: int = 1, positions: bool = False
+    batch: MicroBatch,
+    groups: Mapping[int, RolloutGroup],
+    step: int,
+    *,
+    multiple: int = 1,
+    positions: bool = False,
 ) -> ModelInput:
     """Lay out one micro-batch; an empty one becomes a single padding row without tokens.
 
@@ -76,7 +81,9 @@ def collate(
         input_ids=torch.from_numpy(ids),
         positions=torch.from_numpy(places) if packed else None,
         select=torch.from_numpy(_join(select, np.int64)),
-        tokens=Tokens(**{name: torch.from_numpy(_join(columns[name], dtype)) for name, dtype in _COLUMNS.items()}),
+        tokens=Tokens(
+            **{name: torch.from_numpy(_join(columns[name], dtype)) for name, dtype in _COLUMNS.items()}
+        ),
     )
 
 

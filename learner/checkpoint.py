@@ -77,7 +77,9 @@ class Checkpoints:
         (staging / STATE).write_text(json.dumps(state))
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         with ThreadPoolExecutor(4) as pool:
-            entries = dict(zip((str(p.relative_to(staging)) for p in files), pool.map(_durable, files), strict=True))
+            entries = dict(
+                zip((str(p.relative_to(staging)) for p in files), pool.map(_durable, files), strict=True)
+            )
         (staging / MANIFEST).write_text(json.dumps({"version": str(version), "files": entries}, indent=1))
         _fsync(staging / MANIFEST)
         for folder in sorted({path.parent for path in files}, reverse=True):

@@ -119,6 +119,8 @@ class LearnerConfig(_Settings):
     """Seconds that one update may take on the ranks."""
     save_timeout: float = Field(3600.0, gt=0)
     """Seconds that publishing, saving or restoring may take."""
+    rank_restarts: int = Field(3, ge=0)
+    """How often all ranks may be restarted from the newest checkpoint, after one died, before the next one."""
     nonfinite_limit: int = Field(3, ge=1)
     """Steps in a row with a non-finite gradient (each is skipped) before the run stops with a report."""
     claim_timeout: float = Field(1800.0, gt=0)
@@ -135,7 +137,9 @@ class LearnerConfig(_Settings):
         if self.zero_stage == 0 and self.dtype == "bfloat16":
             raise ValueError("zero_stage 0 keeps no float32 masters for bfloat16: use zero_stage 1")
         if self.sequence_parallel > 1 and self.layout == "packed" and self.attention != "flash_attention_2":
-            raise ValueError("packed rows under sequence_parallel need attention flash_attention_2: use layout padded")
+            raise ValueError(
+                "packed rows under sequence_parallel need attention flash_attention_2: use layout padded"
+            )
         return self
 
 

@@ -18,7 +18,7 @@ from learner.batch import ModelInput
 from learner.config import LearnerConfig
 from learner.logprobs import HeadLoss
 from learner.model import PolicyModel, load_model
-from learner.plan import Objective
+from learner.plan import Layout, Objective
 
 TAG = "state"
 """Name of the folder DeepSpeed makes inside a checkpoint's own folder."""
@@ -66,11 +66,13 @@ class DeepSpeedEngine:
         self.device = device
         self.dtype = resolve_dtype(config.dtype, device)
         self._world = torch.distributed.get_world_size()
+        attention = resolve_attention(config.attention, device)
+        self.layout = resolve_layout(config, device, attention)
         settings = _deepspeed_config(config, self.dtype, self._world)
         model = load_model(
             folder,
             dtype=self.dtype,
-            attention=resolve_attention(config.attention, device),
+            attention=attention,
             checkpointing=config.gradient_checkpointing,
             partitioned=settings if config.zero_stage == 3 else None,
         )
@@ -151,6 +153,13 @@ def resolve_attention(name: str, device: torch.device) -> str:
     from transformers.utils import is_flash_attn_2_available
 
     return "flash_attention_2" if device.type == "cuda" and is_flash_attn_2_available() else "sdpa"
+
+
+def resolve_layout(config: LearnerConfig, device: torch.device, attention: str) -> Layout:
+    """``auto``: packed where flash attention runs; packed rows are short on a CPU, where attention is dense."""
+    packed = config.layout == "packed" or (config.layout == "auto" and attention == "flash_attention_2")
+    row = config.packed_row or (config.token_budget if device.type == "cuda" else 512)
+    return Layout(config.token_budget, row if packed else None)
 
 
 def _optimizer(policy: PolicyModel, config: LearnerConfig) -> torch.optim.Optimizer:

@@ -75,7 +75,9 @@ class _HeadLoss(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=precision)
         for at in _chunks(len(targets), weight.shape[0], chunk):
-            log_p, p, logprobs[at], entropies[at] = _softmax_stats(hidden[at], weight, targets[at], temperature)
+            log_p, p, logprobs[at], entropies[at] = _softmax_stats(
+                hidden[at], weight, targets[at], temperature
+            )
             part, by_logprob, by_entropy = _token_gradients(token_loss, logprobs[at], entropies[at], at)
             loss += part
             grad = _logit_gradient(log_p, p, targets[at], entropies[at], by_logprob, by_entropy)

@@ -117,7 +117,9 @@ def _exp(log_ratio: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def token_sums(terms: TokenTerms, logprobs: Tensor, tokens: Tokens, objective: Objective) -> tuple[Tensor, Tensor]:
+def token_sums(
+    terms: TokenTerms, logprobs: Tensor, tokens: Tokens, objective: Objective
+) -> tuple[Tensor, Tensor]:
     """``SUMS`` over the tokens, float64 [len(SUMS)], and the largest gap on a fresh token, a scalar."""
     gap = torch.where(tokens.fresh, logprobs - tokens.behaviour, 0.0)
     columns = {

@@ -65,7 +65,9 @@ def _head_forward(
     return head_loss(hidden, self.weight, tokens.targets, _token_loss(tokens, objective, scale), **settings)
 
 
-def _token_loss(tokens: Tokens, objective: Objective, scale: float) -> Callable[[Tensor, Tensor, slice], Tensor]:
+def _token_loss(
+    tokens: Tokens, objective: Objective, scale: float
+) -> Callable[[Tensor, Tensor, slice], Tensor]:
     def loss(logprobs: Tensor, entropy: Tensor, at: slice) -> Tensor:
         return token_terms(logprobs, entropy, tokens[at], objective).total(objective) * scale
 
@@ -73,7 +75,12 @@ def _token_loss(tokens: Tokens, objective: Objective, scale: float) -> Callable[
 
 
 def load_model(
-    folder: Path, *, dtype: torch.dtype, attention: str, checkpointing: bool, partitioned: dict[str, Any] | None = None
+    folder: Path,
+    *,
+    dtype: torch.dtype,
+    attention: str,
+    checkpointing: bool,
+    partitioned: dict[str, Any] | None = None,
 ) -> nn.Module:
     """Read a Hugging Face folder; raises ModelUnusable.
 
@@ -103,7 +110,9 @@ def load_model(
 
 def _fill(model: nn.Module, folder: Path) -> None:
     """Read the folder's tensors one at a time into a partitioned model: rank 0 reads, each keeps its part."""
-    where = {name: path for path in sorted(folder.glob("*.safetensors")) for name in safe_open(path, "pt").keys()}
+    where = {
+        name: path for path in sorted(folder.glob("*.safetensors")) for name in safe_open(path, "pt").keys()
+    }
     for name, parameter in model.named_parameters():
         if name not in where:
             raise ModelUnusable(f"model folder {folder}: no safetensors file holds {name}")

@@ -113,6 +113,12 @@ def plan_step(
     )
 
 
+def kept_groups(groups: Sequence[GroupSummary], config: LearnerConfig) -> list[GroupSummary]:
+    """The groups that a plan trains on: those that are not flat."""
+    flats = (group_advantages(group, config.advantage, config.truncation_mask).flat for group in groups)
+    return [group for group, flat in zip(groups, flats, strict=True) if not flat]
+
+
 def counted_tokens(group: GroupSummary, rollout: int) -> int:
     """Tokens of one response in T: sampled ones, none if its grader failed."""
     return 0 if group.verdicts[rollout] == "error" else group.lengths[rollout] - group.forced[rollout]

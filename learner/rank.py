@@ -12,13 +12,14 @@ from typing import Any
 import deepspeed
 import torch
 
-from buffer.rollout import RolloutGroup
+from buffer.rollout import GroupId, RolloutGroup
+from buffer.store import CorruptGroup
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
 from learner.batch import collate
 from learner.engine import DeepSpeedEngine, resolve_dtype
 from learner.magic import token_sums, token_terms
-from learner.plan import MiniBatch, StepPlan
+from learner.plan import Layout, MiniBatch, StepPlan
 from learner.spec import RankSpec
 from learner.stats import SUMS, RankStats
 from learner.weights import write_weights
@@ -33,6 +34,7 @@ class Rank:
         self._rank = rank
         self._world = world
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._groups: dict[int, RolloutGroup] = {}
         self._store: torch.distributed.TCPStore | None = None
 
     def listen(self, host: str) -> int:
@@ -62,19 +64,42 @@ class Rank:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(backend, timeout=timeout)
 
-    def update(self, plan: StepPlan, refs: Sequence[Any]) -> RankStats:
-        """Run every mini-batch of the plan; ``refs`` are the claim's entries, indexed as the plan's groups."""
+    def layout(self) -> Layout:
+        """How this rank's sequences share rows, ``auto`` resolved for its device."""
+        return self._engine.layout
+
+    def fetch(self, plan: StepPlan, refs: Sequence[Any]) -> tuple[GroupId, ...]:
+        """Read the bodies this rank's micro-batches need; returns the groups whose body cannot be read.
+
+        refs: the claim's entries, indexed as the plan's groups.
+        """
+        wanted = plan.groups_of(self._rank)
+        try:
+            self._groups = dict(zip(wanted, self._source.fetch([refs[i] for i in wanted]), strict=True))
+        except CorruptGroup as error:
+            return error.ids
+        return ()
+
+    def bodies(self, refs: Sequence[Any]) -> list[RolloutGroup]:
+        """The bodies of any groups, for inspection."""
+        return self._source.fetch(refs)
+
+    def update(self, plan: StepPlan) -> RankStats:
+        """Run every mini-batch of the plan on the bodies that ``fetch`` read."""
         clock = _Clock()
-        with clock.phase("fetch"):
-            wanted = plan.groups_of(self._rank)
-            groups = dict(zip(wanted, self._source.fetch([refs[i] for i in wanted]), strict=True))
         stats = RankStats(clock.seconds)
         for mini in plan.mini_batches:
-            self._optimize(mini, plan, groups, stats, clock)
+            self._optimize(mini, plan, self._groups, stats, clock)
+        self._groups = {}
         return stats
 
     def _optimize(
-        self, mini: MiniBatch, plan: StepPlan, groups: Mapping[int, RolloutGroup], stats: RankStats, clock: _Clock
+        self,
+        mini: MiniBatch,
+        plan: StepPlan,
+        groups: Mapping[int, RolloutGroup],
+        stats: RankStats,
+        clock: _Clock,
     ) -> None:
         sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self._device)
         largest = torch.zeros((), device=self._device)

@@ -12,9 +12,10 @@ import structlog
 from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
+from buffer.rollout import GroupId, RolloutGroup
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
-from learner.plan import StepPlan
+from learner.plan import Layout, StepPlan
 from learner.spec import RankSpec
 from learner.stats import StepStats
 
@@ -35,6 +36,8 @@ class _RankActor:
     def __init__(self, spec: RankSpec, rank: int, world: int) -> None:
         from learner.rank import Rank
 
+        if spec.serve_metrics is not None:
+            spec.serve_metrics("learner", rank)
         self._rank = Rank(spec, rank, world)
 
     def address(self) -> str:
@@ -47,37 +50,63 @@ class _RankActor:
 class RankGroup:
     """All ranks of one learner. Any failure ends the whole group with RankDied; Ray restarts none of them."""
 
-    def __init__(self, actors: Sequence[ActorHandle], spec: RankSpec) -> None:
-        self._actors = list(actors)
-        self._spec = spec
-
-    @classmethod
-    def start(cls, spec: RankSpec) -> RankGroup:
+    def __init__(self, spec: RankSpec) -> None:
         """Start the processes, let them meet and load the model. Raises RankDied with the rank's own text."""
-        world = spec.config.ranks
-        actors = [_actor(spec, rank, world) for rank in range(world)]
-        group = cls(actors, spec)
-        host = group._wait([actors[0].address.remote()], "start", spec.config.start_timeout)[0]
-        port = group._wait([actors[0].call.remote("listen", host)], "listen", spec.config.start_timeout)[0]
-        group._all("join", host, port, timeout=spec.config.start_timeout)
-        return group
+        self._spec = spec
+        self.config = spec.config
+        self._start()
 
-    def update(self, plan: StepPlan, refs: Sequence[Any]) -> StepStats:
-        """One training step; ``refs`` are the claim's entries in the order of the plan's group indices."""
-        return StepStats.merge(self._all("update", plan, list(refs), timeout=self._spec.config.step_timeout))
+    @property
+    def layout(self) -> Layout:
+        """How sequences share rows on these ranks."""
+        return self._layout
+
+    def restart(self) -> None:
+        """End whatever is left and start all ranks anew, at the model's initial weights."""
+        self.close()
+        self._start()
+
+    def _start(self) -> None:
+        world, timeout = self.config.ranks, self.config.start_timeout
+        self._actors = [_actor(self._spec, rank, world) for rank in range(world)]
+        host = self._wait([self._actors[0].address.remote()], "start", timeout)[0]
+        port = self._wait([self._actors[0].call.remote("listen", host)], "listen", timeout)[0]
+        self._all("join", host, port, timeout=timeout)
+        self._layout: Layout = self._all("layout", timeout=timeout)[0]
+
+    def fetch(self, plan: StepPlan, refs: Sequence[Any]) -> set[GroupId]:
+        """Let every rank read its bodies; returns the groups that cannot be read (then do not ``update``).
+
+        refs: the claim's entries in the order of the plan's group indices.
+        """
+        return {
+            group
+            for ids in self._all("fetch", plan, list(refs), timeout=self.config.save_timeout)
+            for group in ids
+        }
+
+    def bodies(self, refs: Sequence[Any]) -> list[RolloutGroup]:
+        """The bodies of any groups, read by rank 0."""
+        call = self._actors[0].call.remote("bodies", list(refs))
+        groups: list[RolloutGroup] = self._wait([call], "bodies", self.config.save_timeout)[0]
+        return groups
+
+    def update(self, plan: StepPlan) -> StepStats:
+        """One training step on what ``fetch`` read."""
+        return StepStats.merge(self._all("update", plan, timeout=self.config.step_timeout))
 
     def publish(self, version: PolicyVersion) -> Published:
         """Gather the weights and publish them under ``version``."""
-        published: Published = self._all("publish", version, timeout=self._spec.config.save_timeout)[0]
+        published: Published = self._all("publish", version, timeout=self.config.save_timeout)[0]
         return published
 
     def save(self, folder: Path) -> None:
         """Every rank writes its share of a checkpoint into ``folder``."""
-        self._all("save", folder, timeout=self._spec.config.save_timeout)
+        self._all("save", folder, timeout=self.config.save_timeout)
 
     def restore(self, folder: Path) -> None:
         """Continue from a checkpoint's engine folder."""
-        self._all("restore", folder, timeout=self._spec.config.save_timeout)
+        self._all("restore", folder, timeout=self.config.save_timeout)
 
     def close(self) -> None:
         """End all rank processes at once; safe to repeat."""
@@ -114,7 +143,12 @@ def _actor(spec: RankSpec, rank: int, world: int) -> ActorHandle:
     gpus = config.gpus_per_rank
     if gpus is None:
         gpus = 1.0 if ray.cluster_resources().get("GPU", 0) >= world else 0.0
-    environment = {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "OMP_NUM_THREADS": str(config.threads)}
+    environment = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": "0",
+        "OMP_NUM_THREADS": str(config.threads),
+    }
     if not gpus:
         environment |= {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     actor_class = ray.remote(_RankActor).options(

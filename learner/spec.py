@@ -22,10 +22,15 @@ class GroupSource(Protocol):
 
 @dataclass(frozen=True)
 class RankSpec:
-    """What every rank is built from. The two functions open this process's own connections."""
+    """What every rank is built from. The two functions open this process's own connections.
+
+    needs_reference: keep the initial model, for stages with a KL term. serve_metrics: called once in each rank's
+    process with ("learner", rank).
+    """
 
     model: Path
     config: LearnerConfig
     open_source: Callable[[], GroupSource]
     open_weights: Callable[[], WeightStore]
     needs_reference: bool = False
+    serve_metrics: Callable[[str, int], None] | None = None

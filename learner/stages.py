@@ -116,6 +116,8 @@ class Schedule:
 def _resolve(stage: StageConfig, learner: LearnerConfig) -> LearnerConfig:
     changes = {name: getattr(stage, name) for name in _LEARNER_FIELDS if getattr(stage, name) is not None}
     entropy = {
-        name: getattr(stage, field) for name, field in _ENTROPY_FIELDS.items() if getattr(stage, field) is not None
+        name: getattr(stage, field)
+        for name, field in _ENTROPY_FIELDS.items()
+        if getattr(stage, field) is not None
     }
     return learner.model_copy(update={**changes, "entropy": learner.entropy.model_copy(update=entropy)})

@@ -6,7 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-SUMS = ("tokens", "policy", "entropy", "kl", "ratio", "weight", "clip_low", "clip_high", "fresh", "gap", "mismatch")
+SUMS = (
+    "tokens",
+    "policy",
+    "entropy",
+    "kl",
+    "ratio",
+    "weight",
+    "clip_low",
+    "clip_high",
+    "fresh",
+    "gap",
+    "mismatch",
+)
 """Sums over response tokens. policy, entropy, kl: terms of the loss, unscaled. clip_low, clip_high: tokens whose
 gradient the clip cut. fresh: tokens sampled by the version being trained; over these, gap is |log theta - log mu|
 and mismatch the k3 estimate of KL(mu | theta)."""
@@ -53,7 +65,13 @@ class StepStats:
     @classmethod
     def merge(cls, ranks: Sequence[RankStats]) -> StepStats:
         """Sums are added; of seconds and memory the worst rank counts; updates are the same on all."""
-        sums = dict(zip(SUMS, (math.fsum(column) for column in zip(*(r.sums for r in ranks), strict=True)), strict=True))
+        sums = dict(
+            zip(
+                SUMS,
+                (math.fsum(column) for column in zip(*(r.sums for r in ranks), strict=True)),
+                strict=True,
+            )
+        )
         tokens, fresh = sums["tokens"], sums["fresh"]
         means = {name: sums[name] / tokens if tokens else 0.0 for name in SUMS[1:8]}
         updates = ranks[0].updates
@@ -67,6 +85,8 @@ class StepStats:
             grad_norm=max((norm for norm, _ in updates), default=0.0),
             applied=all(applied for _, applied in updates),
             updates=len(updates),
-            seconds={p: max(r.seconds.get(p, 0.0) for r in ranks) for p in {p for r in ranks for p in r.seconds}},
+            seconds={
+                p: max(r.seconds.get(p, 0.0) for r in ranks) for p in {p for r in ranks for p in r.seconds}
+            },
             peak_bytes=max(r.peak_bytes for r in ranks),
         )
