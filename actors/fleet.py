@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +14,9 @@ import structlog
 
 from actors.engine import SamplingLimits
 from actors.generator import Generator
-from actors.spec import GeneratorSpec, start_generator
+from actors.spec import UNANNOUNCED, GeneratorSpec, start_generator
 from buffer.row import Row
+from buffer.versions import PolicyVersion
 from rewards.reward import Score
 
 log = structlog.get_logger()
@@ -141,6 +144,34 @@ class Fleet:
                     log.debug("no report", generator=name, error=str(error))
         return [self._last[member.name] for member in self._members if member.name in self._last]
 
+    def wait_for(self, version: PolicyVersion, seconds: float) -> None:
+        """Wait until every generator serves ``version`` or newer. Raises GeneratorDied, TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while behind := [report for report in self.reports() if _version(report) < version]:
+            self.check()
+            if time.monotonic() > deadline:
+                loaded = {report["name"]: report.get("version", "none") for report in behind}
+                raise TimeoutError(f"weights {version} not loaded within {seconds:.0f} s by {loaded}")
+            time.sleep(0.1)
+
+    def summary(self) -> dict[str, Any]:
+        """All generators together, those that ended too: tokens, tokens/s, idle share and seconds by cause."""
+        reports = [report for report in self._last.values() if "tokens" in report]
+        seconds = sum(report["seconds"] for report in reports)
+        idle: Counter[str] = Counter()
+        for report in reports:
+            idle.update(report["idle_seconds"])
+        tokens = sum(report["tokens"] for report in reports)
+        longest = max((report["seconds"] for report in reports), default=0.0)
+        return {
+            "tokens": tokens,
+            "tokens_per_second": tokens / longest if longest else 0.0,
+            "idle_ratio": sum(idle.values()) / seconds if seconds else 0.0,
+            "idle_seconds": dict(idle),
+            "responses": sum(report["responses"] for report in reports),
+            "weights_loaded": sum(report["loads"] for report in reports),
+        }
+
     def evaluate(
         self, rows: Sequence[Row], samples: int, limits: SamplingLimits, seconds: float
     ) -> list[list[Score]]:
@@ -169,6 +200,10 @@ class Fleet:
         for member in self._members:
             ray.kill(member.actor, no_restart=True)
         self._members.clear()
+
+
+def _version(report: Mapping[str, Any]) -> PolicyVersion:
+    return PolicyVersion.parse(report.get("version", str(UNANNOUNCED)))
 
 
 def _result(reference: Any, member: Member) -> Any:

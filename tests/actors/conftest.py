@@ -89,7 +89,7 @@ def table(seed: int) -> np.ndarray:
 
 
 class SmallRun:
-    """One run on a real Redis: 64 problems whose answers are 1 to 7, weights on disk, and an instant learner."""
+    """One run on a real Redis: 64 problems with answers 1 to 7, weights on disk, and an instant learner."""
 
     table = staticmethod(table)
 

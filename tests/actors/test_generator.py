@@ -56,7 +56,9 @@ def test_groups_are_sampled_graded_and_trained_on_weights_that_keep_coming(small
             correct = str(tokens[0]) == answer and tokens[0] != 0
             assert (rollout.reward == 1.0) == correct
             for span in rollout.spans:
-                expected = expected_logprobs(tokens, small_run.table(span.version.step))[span.start : span.end]
+                expected = expected_logprobs(tokens, small_run.table(span.version.step))[
+                    span.start : span.end
+                ]
                 assert np.allclose(rollout.logprobs[span.start : span.end], expected, atol=1e-5)
     small_run.buffer.end("run ended")
     books = small_run.buffer.books()
