@@ -140,7 +140,7 @@ def _target(panel: Panel, query: Query, index: int) -> dict[str, Any]:
 
 
 def _field(panel: Panel) -> dict[str, Any]:
-    steps = [{"value": None, "color": "green"}]
+    steps: list[dict[str, Any]] = [{"value": None, "color": "green"}]
     steps += [{"value": value, "color": colour} for value, colour in sorted(panel.limits.items())]
     defaults: dict[str, Any] = {"unit": panel.unit, "thresholds": {"mode": "absolute", "steps": steps}}
     if panel.maximum is not None:

@@ -1,0 +1,82 @@
+"""Fixtures that the tests of several rooms share."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Sample = dict[str, Any]
+Ask = Callable[..., list[Sample]]
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Callable[[str], Ask]]:
+    """Starts a real Prometheus with a configuration's text; gives a function that asks it a PromQL query."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("needs prometheus: apt-get install prometheus")
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(config: str) -> Ask:
+        (tmp_path / "prometheus.yml").write_text(config)
+        port = _free_port()
+        command = ["prometheus", f"--config.file={tmp_path}/prometheus.yml"]
+        command += [f"--web.listen-address=127.0.0.1:{port}", f"--storage.tsdb.path={tmp_path}/tsdb"]
+        with (tmp_path / "prometheus.log").open("wb") as log:
+            running.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+        _wait_until_ready(port, running[-1], tmp_path / "prometheus.log")
+        return lambda query, **options: _ask(port, query, **options)
+
+    yield start
+    for process in running:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def _ask(port: int, query: str, range_seconds: float | None = None, step: float = 5.0) -> list[Sample]:
+    """An instant query, or one over the last ``range_seconds``; a query that is refused fails the test."""
+    parameters: dict[str, Any] = {"query": query}
+    if range_seconds is not None:
+        now = time.time()
+        parameters |= {"start": now - range_seconds, "end": now, "step": step}
+    kind = "query" if range_seconds is None else "query_range"
+    url = f"http://127.0.0.1:{port}/api/v1/{kind}?{urllib.parse.urlencode(parameters)}"
+    try:
+        with urllib.request.urlopen(url, timeout=20) as reply:
+            answer = json.load(reply)
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{query}: {json.load(error)['error']}") from None
+    data = answer["data"]
+    if data["resultType"] == "scalar":
+        return [{"metric": {}, "value": data["result"]}]
+    result: list[Sample] = data["result"]
+    return result
+
+
+def _wait_until_ready(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, f"prometheus did not start within 30 s: {log.read_text()}"
+            time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
