@@ -68,7 +68,7 @@ class DataConfig(Section):
     """Problems to train on and, if given, to measure accuracy on."""
 
     train: tuple[Path, ...] = Field(min_length=1)
-    """Parquet or JSON-lines files, Skywork schema or question/answer columns; a file listed twice weighs double."""
+    """Parquet or JSON-lines files, Skywork schema or question/answer columns; listed twice weighs double."""
 
     test: Path | None = None
     """Problems for the accuracy before and after training; None: not measured."""
@@ -76,11 +76,17 @@ class DataConfig(Section):
     test_samples: int = Field(default=512, gt=0)
     """Responses sampled for each accuracy, spread evenly over the test problems."""
 
-    ability: str = "math"
-    """Grader for rows that do not name their ability: math or code."""
+    question: str | None = None
+    """Column that holds the question in plain files; None: the usual names are tried."""
+
+    answer: str | None = None
+    """Column that holds the reference answer in plain files; None: the usual names are tried."""
+
+    instruction: str = ""
+    """Appended to each problem, where it is not there already."""
 
     difficulty_model: str | None = None
-    """Whose failure count in `extra_info.model_difficulty` estimates a prompt's pass rate; None: no estimate."""
+    """Whose failures in `extra_info.model_difficulty` estimate a prompt's pass rate; None: no estimate."""
 
     max_prompt_tokens: int = Field(default=2048, gt=0)
     """Longer prompts are counted and left out (Skywork scripts: 2048)."""
@@ -106,7 +112,7 @@ class MetricsConfig(Section):
     """Interface to listen on; loopback unless the network is trusted."""
 
     port: int = Field(default=0, ge=0, le=65535)
-    """The driver's port; 0 takes a free one. The others always take a free one; all are listed in the run's folder."""
+    """The driver's port; 0 takes a free one, as the other processes always do."""
 
 
 class Config(Section):
@@ -177,7 +183,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set ``a.b.c=value`` in place, the value read as YAML; list items by index (``stages.0.group_size=8``)."""
+    """Set ``a.b.c=value`` in place, the value read as YAML; list items by index (``stages.0.kl=0``)."""
     key, equals, text = override.partition("=")
     parts = key.split(".")
     if not equals or not all(parts):

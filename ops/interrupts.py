@@ -22,8 +22,8 @@ class Interrupted(KeyboardInterrupt):
 class Interrupts:
     """Signal handlers for the length of a block.
 
-    Until ``defer()`` a signal raises Interrupted in the main thread; after it the first one sets ``stop``, which
-    the learner looks at between the parts of a step. A second signal runs ``at_once`` and leaves.
+    Until ``defer()`` a signal raises Interrupted in the main thread; after it the first one sets ``stop``,
+    which the learner looks at between the parts of a step. A second signal runs ``at_once`` and leaves.
     """
 
     def __init__(self, at_once: Callable[[], None]) -> None:
@@ -37,7 +37,9 @@ class Interrupts:
         self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

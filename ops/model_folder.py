@@ -1,4 +1,4 @@
-"""A first look at a model folder without loading it: what is missing is said in one line, before anything starts."""
+"""A first look at a model folder without loading it: what is missing is said before anything starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_model_folder(path: Path) -> int | None:
     """
     field = f"model.path: {path}"
     if not path.is_dir():
-        raise ConfigError(f"{field} is not a folder; give a Hugging Face model folder (config, weights, tokenizer)")
+        raise ConfigError(f"{field} is no folder; give a Hugging Face model: config, weights and tokenizer")
     config = _read_json(path / "config.json", field)
     if "model_type" not in config:
         raise ConfigError(f"{field}: config.json names no model_type; is it a Hugging Face model?")

@@ -1,4 +1,4 @@
-"""Where a one-machine run keeps published weights: shared memory, cleared even after a run that was killed."""
+"""Where a one-machine run keeps published weights: shared memory, cleared even after a killed run."""
 
 from __future__ import annotations
 

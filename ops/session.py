@@ -1,0 +1,162 @@
+"""What one life of a run stands on: files, signals, Redis, Ray, and how its processes reach each other."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from time import monotonic
+
+from actors.engine import SamplingLimits
+from actors.generator import StageRules
+from actors.spec import GeneratorSpec
+from buffer.admission import BatchSchedule, StageBatch
+from buffer.row import Columns
+from buffer.server import EmbeddedRedis
+from buffer.store import RolloutBuffer
+from learner.spec import RankSpec
+from ops import logs
+from ops.cluster import ray_cluster
+from ops.config import Config
+from ops.connections import Connections
+from ops.folder import Resume, RunFolder
+from ops.interrupts import Interrupts
+from ops.progress import Progress
+from ops.shared_memory import claim_folder
+
+
+@dataclass(frozen=True)
+class Session:
+    """Everything up and running that does not know a model yet."""
+
+    config: Config
+    folder: RunFolder
+    progress: Progress
+    interrupts: Interrupts
+    connections: Connections
+    buffer: RolloutBuffer
+
+
+@contextmanager
+def open_session(config: Config, resume: Resume) -> Iterator[Session]:
+    """Take the run's folder, then signals, shared memory, Redis and Ray; all is taken down in reverse.
+
+    Raises ConfigError or RedisUnusable.
+    """
+    folder = RunFolder(config.run.path)
+    folder.open(config, resume)
+    with ExitStack() as stack:
+        stack.callback(folder.close)
+        logs.setup("driver", folder.logs)
+        root = config.buffer.weights.root or claim_folder(config.run.name)
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        interrupts = stack.enter_context(Interrupts(lambda: shutil.rmtree(root, ignore_errors=True)))
+        url = config.buffer.redis.url or stack.enter_context(_embedded_redis(config, folder)).url
+        connections = Connections(config.run.name, config.buffer, url, root)
+        buffer = connections.buffer()
+        stack.callback(buffer.close)
+        stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
+        yield Session(config, folder, Progress(config.run.steps), interrupts, connections, buffer)
+
+
+def _embedded_redis(config: Config, folder: RunFolder) -> EmbeddedRedis:
+    limit = config.buffer.memory_limit_bytes or 0
+    return EmbeddedRedis(folder.redis, memory_bytes=limit, fsync=config.buffer.redis.fsync)
+
+
+def _cpus(config: Config) -> int:
+    """CPUs that a cluster of the run's own must offer for all its actors to start."""
+    return math.ceil(config.actors.num_cpus * config.actors.generators) + config.learner.ranks
+
+
+def columns_of(config: Config) -> Columns:
+    """How the records of the data files become rows."""
+    data = config.data
+    return Columns(data.question, data.answer, data.instruction, data.difficulty_model)
+
+
+def batch_schedule(config: Config) -> BatchSchedule:
+    """The batch of every step, as the buffer needs it."""
+    schedule = config.schedule
+    stages = (
+        StageBatch(
+            first_step=schedule.start(index),
+            batch=stage.prompts_per_step,
+            group_size=stage.group_size,
+            max_tokens=config.data.max_prompt_tokens + stage.response_limit,
+        )
+        for index, stage in enumerate(schedule.stages)
+    )
+    return BatchSchedule(tuple(stages), config.run.steps)
+
+
+def stage_rules(config: Config) -> tuple[StageRules, ...]:
+    """How the groups of each stage are sampled and selected."""
+    return tuple(
+        StageRules(
+            SamplingLimits(
+                max_tokens=stage.response_limit,
+                temperature=stage.temperature,
+                stop=config.actors.stop,
+                thinking_tokens=config.actors.thinking.budget,
+                deadline=config.actors.response_seconds,
+            ),
+            config.learner.truncation_mask,
+        )
+        for stage in config.stages
+    )
+
+
+def generator_spec(session: Session) -> GeneratorSpec:
+    """What a generator is started with."""
+    config = session.config
+    return GeneratorSpec(
+        run=config.run.name,
+        redis_url=session.connections.redis_url,
+        model=config.model.path.absolute(),
+        weights=session.connections.weights_root.absolute(),
+        data=tuple(path.absolute() for path in config.data.train),
+        stages=stage_rules(config),
+        columns=columns_of(config),
+        system_prompt=config.data.system_prompt,
+        max_prompt_tokens=config.data.max_prompt_tokens,
+        seed=config.run.seed,
+        actors=config.actors,
+        buffer=config.buffer,
+        rewards=config.rewards,
+    )
+
+
+def rank_spec(session: Session) -> RankSpec:
+    """What a learner rank is started with."""
+    return RankSpec(
+        model=session.config.model.path.absolute(),
+        config=session.config.learner,
+        open_source=session.connections.buffer,
+        open_weights=session.connections.weights,
+        needs_reference=session.config.schedule.needs_reference,
+    )
+
+
+@contextmanager
+def reaper(buffer: RolloutBuffer) -> Iterator[None]:
+    """The run's one judge of lost leases, on a thread of its own and by its own clock."""
+    end = threading.Event()
+
+    def reap() -> None:
+        for _ in count():
+            if end.wait(buffer.config.lease_seconds / 4):
+                return
+            buffer.reap(monotonic())
+
+    thread = threading.Thread(target=reap, name="reaper", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join(timeout=30)

@@ -1,0 +1,71 @@
+"""``summary.json``: what a run did, over all its lives, from its step log, its books and its generators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from buffer.books import Books
+from ops.evaluations import Accuracy, Evaluations
+from ops.folder import RunFolder, read_lines, write_atomically
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    """The steps that count, in order: of a step trained again after a resume, the last record."""
+    records = {record["step"]: record for record in read_lines(path) if "step" in record}
+    return [records[step] for step in sorted(records)]
+
+
+def write_summary(
+    folder: RunFolder, outcome: str, books: Books, generator: Mapping[str, float]
+) -> dict[str, Any]:
+    """Write and return the summary. ``outcome``: finished, interrupted, or what ended the run."""
+    steps = steps_of(folder.steps)
+    evaluations = Evaluations(folder.evaluations)
+    before, after = evaluations.last("before"), evaluations.last("after")
+    seconds = sum(total_seconds(step) for step in steps)
+    summary = {
+        "outcome": outcome,
+        "accuracy_before": _value(before),
+        "accuracy_after": _value(after),
+        "evaluation_samples": after.samples if after else before.samples if before else 0,
+        "steps": len(steps),
+        "lineage": steps[-1]["lineage"] if steps else None,
+        "train_seconds": round(seconds, 2),
+        "groups": books.as_dict(),
+        "staleness": {
+            "mean": _mean(step["staleness_mean"] for step in steps),
+            "max": max((step["staleness_max"] for step in steps), default=None),
+        },
+        "weights_published": len(steps) + 1,
+        "generator": dict(generator),
+        "learner": {
+            "wait_ratio": round(sum(s["seconds"].get("wait", 0.0) for s in steps) / seconds, 4)
+            if seconds
+            else None
+        },
+        "entropy": {
+            "first": steps[0]["entropy"] if steps else None,
+            "last": steps[-1]["entropy"] if steps else None,
+        },
+        "alpha_last": steps[-1]["alpha"] if steps else None,
+        "sampler_gap_mean": _mean(step["gap"] for step in steps),
+    }
+    write_atomically(folder.summary, json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def total_seconds(step: Mapping[str, Any]) -> float:
+    """Wall-clock seconds of one step, all phases."""
+    return float(sum(step["seconds"].values()))
+
+
+def _value(result: Accuracy | None) -> float | None:
+    return None if result is None else round(result.accuracy, 4)
+
+
+def _mean(values: Any) -> float | None:
+    found = [float(value) for value in values]
+    return sum(found) / len(found) if found else None
