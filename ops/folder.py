@@ -14,11 +14,11 @@ import yaml
 from ops.config import Config, ConfigError
 
 Resume = Literal["never", "require", "auto"]
-"""``never``: start afresh; ``require``: continue the newest checkpoint; ``auto``: continue if there is one."""
+"""``never``: start afresh; ``require``: continue the newest checkpoint; ``auto``: whichever fits."""
 
 
 class RunFolder:
-    """``runs/<name>/``: config.yaml, steps.jsonl, evaluations.jsonl, summary.json, checkpoints/, logs/, redis/."""
+    """``runs/<name>/``: config.yaml, steps.jsonl, evaluations.jsonl, summary.json, checkpoints/, logs/."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,7 +43,7 @@ class RunFolder:
         """
         if resume == "never" and self.used:
             raise ConfigError(
-                f"{self.path} already holds a run: continue it with --resume, or start another with run.name=NAME"
+                f"{self.path} holds a run already: continue it with --resume, or name another: run.name=NAME"
             )
         if resume == "require" and not self.checkpoints.is_dir():
             raise ConfigError(

@@ -154,11 +154,12 @@ class Run:
             ranks=ranks,
             checkpoints=self._checkpoints,
             on_step=on_step,
-            on_stage=lambda stage: log.info(
-                "prompts filtered again", stage=stage, moved=self._pool.refilter()
-            ),
+            on_stage=self._on_stage,
             extra_state=lambda: {"pool": self._pool.snapshot(self._buffer.live)},
         )
+
+    def _on_stage(self, stage: int) -> None:
+        log.info("prompts filtered again", stage=stage, moved=self._pool.refilter())
 
     def _on_stage(self, stage: int) -> None:
         log.info("prompts filtered again", stage=stage, moved=self._pool.refilter())
@@ -183,9 +184,7 @@ class Run:
             if versions == {str(version)}:
                 return
             self._buffer.wait_bell(0.2)
-        raise RunFailed(
-            f"generators did not load {version} within {CURRENT_SECONDS:.0f} s; they have {versions}"
-        )
+        raise RunFailed(f"generators have {versions}, not {version}, after {CURRENT_SECONDS:.0f} s")
 
     def _evaluate(self, fleet: Fleet, when: When, version: PolicyVersion) -> None:
         if self._test is None:

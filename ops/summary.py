@@ -26,13 +26,15 @@ def write_summary(
     evaluations = Evaluations(folder.evaluations)
     before, after = evaluations.last("before"), evaluations.last("after")
     seconds = sum(total_seconds(step) for step in steps)
+    waited = sum(step["seconds"].get("wait", 0.0) for step in steps)
+    first, last = (steps[0], steps[-1]) if steps else ({}, {})
     summary = {
         "outcome": outcome,
         "accuracy_before": _value(before),
         "accuracy_after": _value(after),
         "evaluation_samples": after.samples if after else before.samples if before else 0,
         "steps": len(steps),
-        "lineage": steps[-1]["lineage"] if steps else None,
+        "lineage": last.get("lineage"),
         "train_seconds": round(seconds, 2),
         "groups": books.as_dict(),
         "staleness": {
@@ -41,16 +43,9 @@ def write_summary(
         },
         "weights_published": len(steps) + 1,
         "generator": dict(generator),
-        "learner": {
-            "wait_ratio": round(sum(s["seconds"].get("wait", 0.0) for s in steps) / seconds, 4)
-            if seconds
-            else None
-        },
-        "entropy": {
-            "first": steps[0]["entropy"] if steps else None,
-            "last": steps[-1]["entropy"] if steps else None,
-        },
-        "alpha_last": steps[-1]["alpha"] if steps else None,
+        "learner": {"wait_ratio": round(waited / seconds, 4) if seconds else None},
+        "entropy": {"first": first.get("entropy"), "last": last.get("entropy")},
+        "alpha_last": last.get("alpha"),
         "sampler_gap_mean": _mean(step["gap"] for step in steps),
     }
     write_atomically(folder.summary, json.dumps(summary, indent=1) + "\n")

@@ -42,10 +42,14 @@ def quickstart(
     ),
 ) -> None:
     """Train a tiny model on this machine: every part real, only small."""
-    from ops.quickstart.start import quickstart_config
+    from ops.quickstart.model import build_model
+    from ops.quickstart.problems import write_problems
     from ops.run import run
 
-    run(quickstart_config(cache, overrides or ()), _resume(resume))
+    model = build_model(cache / "quickstart", progress=lambda line: typer.echo(f"  {line}", err=True))
+    train_file, test_file = write_problems(cache / "quickstart")
+    made = [f"model.path={model}", f"data.train=[{train_file}]", f"data.test={test_file}"]
+    run(load_config("quickstart", [*made, *(overrides or ())]), _resume(resume))
 
 
 def _resume(text: str) -> Resume:
