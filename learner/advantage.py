@@ -26,7 +26,7 @@ class GroupAdvantages:
 def group_advantages(group: GroupSummary, kind: Advantage, mask: TruncationMask) -> GroupAdvantages:
     """Advantages of one group: A = 0 for errors and for masked truncated responses.
 
-    ``flat`` asks whether the rewards that enter the statistics teach anything; a flat group is not trained on.
+    ``flat``: the rewards that enter the statistics teach nothing; such a group is not trained on.
     """
     graded = in_statistics(group.verdicts, group.finishes)
     members = in_statistics(group.verdicts, group.finishes, mask)
@@ -41,11 +41,9 @@ def group_advantages(group: GroupSummary, kind: Advantage, mask: TruncationMask)
 
 
 def _relative(rewards: NDArray[np.float64], kind: Advantage) -> NDArray[np.float64]:
-    centred = rewards - rewards.mean()
-    match kind:
-        case "grpo":
-            return centred / (rewards.std(ddof=1) + STD_EPSILON)
-        case "no_std":
-            return centred
-        case "leave_one_out":  # r_j - mean of the others = n / (n - 1) * (r_j - mean)
-            return centred * len(rewards) / (len(rewards) - 1)
+    centred: NDArray[np.float64] = rewards - rewards.mean()
+    if kind == "grpo":
+        centred /= rewards.std(ddof=1) + STD_EPSILON
+    elif kind == "leave_one_out":  # r_j - mean of the others = n / (n - 1) * (r_j - mean)
+        centred *= len(rewards) / (len(rewards) - 1)
+    return centred

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from buffer.rollout import Rollout, RolloutGroup
 from learner.magic import Tokens
-from learner.plan import Item, MicroBatch, Row
+from learner.plan import Item, MicroBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,8 @@ def collate(
     width = -(-longest // multiple) * multiple
     ids = np.zeros((max(len(batch), 1), width), dtype=np.int64)
     places = np.tile(np.arange(width), (len(ids), 1))
-    select: list[NDArray[np.int64]] = []
-    columns: dict[str, list[NDArray[np.generic]]] = {name: [] for name in _COLUMNS}
+    select: list[Any] = []
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     response = 0
     for row_index, row in enumerate(batch):
         start = 0
@@ -114,7 +115,7 @@ def _length(item: Item, groups: Mapping[int, RolloutGroup]) -> int:
 
 
 def _append(
-    columns: dict[str, list[NDArray[np.generic]]],
+    columns: dict[str, list[Any]],
     item: Item,
     rollout: Rollout,
     sampled: NDArray[np.int64],
@@ -131,8 +132,5 @@ def _append(
     columns["response"].append(np.full(len(sampled), response))
 
 
-def _join(parts: list[NDArray[np.generic]], dtype: type[np.generic]) -> NDArray[np.generic]:
+def _join(parts: list[Any], dtype: type[np.generic]) -> NDArray[Any]:
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype=dtype)
-
-
-__all__ = ["ModelInput", "Row", "collate", "sampled_tokens", "shard_columns"]

@@ -1,8 +1,9 @@
 """Checkpoints: all that a resume needs, in one folder that appears by one rename.
 
-``root/<lineage>/<step>/`` holds ``engine/`` (the ranks' DeepSpeed files), ``state.json`` (what the coordinator
-knows) and ``manifest.json`` (size and CRC-32 of every file), written last. A folder without a manifest that
-matches is no checkpoint. The newest is the one of the highest lineage, then step: never the youngest file.
+``root/<lineage>/<step>/`` holds ``engine/`` (the ranks' DeepSpeed files), ``state.json`` (what the
+coordinator knows) and ``manifest.json`` (size and CRC-32 of every file), written last. A folder without a
+manifest that matches is no checkpoint. The newest is that of the highest lineage, then step: never the
+youngest file.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Checkpoints:
         matches = [each for each in there if each.version.step == step]
         if not matches:
             raise CheckpointError(
-                f"{self.root}: no complete checkpoint of step {step}; there are {[str(c.version) for c in there]}"
+                f"{self.root}: no complete checkpoint of step {step}; there are "
+                f"{', '.join(str(each.version) for each in there) or 'none'}"
             )
         return matches[-1]
 

@@ -23,7 +23,7 @@ class EntropyConfig(_Settings):
     target: float = Field(0.2, ge=0)
     """Nats per token. At or below it the entropy term is on. 0.2: report and released scripts."""
     delta: float = Field(0.005, ge=0)
-    """How far the coefficient moves per step. 0.005: report; 1e-4: released scripts; 0 turns the controller off."""
+    """How far the coefficient moves per step. 0.005: report; 1e-4: released scripts; 0: controller off."""
     cap: float | None = Field(None, ge=0)
     """Upper bound of the coefficient; none in the report, 5e-3 in the released scripts."""
     estimator: EntropyEstimator = "sampled"
@@ -82,7 +82,7 @@ class LearnerConfig(_Settings):
     entropy: EntropyConfig = EntropyConfig()
     """The adaptive entropy controller."""
     token_budget: int = Field(16384, ge=1)
-    """Tokens (prompt, response and padding) of one micro-batch on one rank. Memory, not results, depends on it."""
+    """Tokens (prompt, response, padding) of one micro-batch on one rank. Decides memory, not results."""
     layout: Literal["auto", "padded", "packed"] = "auto"
     """``padded``: rows of similar length, padded to the longest. ``packed``: several sequences a row, kept
     apart by their positions. ``auto``: packed where flash attention runs, else padded (faster on a CPU)."""
@@ -92,7 +92,7 @@ class LearnerConfig(_Settings):
     ranks: int = Field(1, ge=1)
     """Learner processes, one per GPU (or CPU process)."""
     sequence_parallel: int = Field(1, ge=1)
-    """Ranks that share each sequence (DeepSpeed Ulysses); divides ``ranks`` and the model's attention heads."""
+    """Ranks that share each sequence (DeepSpeed Ulysses); divides ``ranks`` and the attention heads."""
     zero_stage: Literal[0, 1, 2, 3] = 1
     """What DeepSpeed partitions over ranks: 1 optimizer state, 2 also gradients, 3 also weights."""
     zero_persist: int = Field(100_000, ge=0)
@@ -120,7 +120,7 @@ class LearnerConfig(_Settings):
     save_timeout: float = Field(3600.0, gt=0)
     """Seconds that publishing, saving or restoring may take."""
     rank_restarts: int = Field(3, ge=0)
-    """How often all ranks may be restarted from the newest checkpoint, after one died, before the next one."""
+    """Restarts of all ranks from the newest checkpoint, after one died, before the next is written."""
     nonfinite_limit: int = Field(3, ge=1)
     """Steps in a row with a non-finite gradient (each is skipped) before the run stops with a report."""
     claim_timeout: float = Field(1800.0, gt=0)

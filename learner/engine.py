@@ -131,7 +131,7 @@ class ClippedAdamW(torch.optim.AdamW):
         super().__init__(*args, **kwargs)
         self._max_norm = max_norm or math.inf
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Clip and update, or leave everything as it was if the norm is not finite."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         self.grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._max_norm))
@@ -156,7 +156,7 @@ def resolve_attention(name: str, device: torch.device) -> str:
 
 
 def resolve_layout(config: LearnerConfig, device: torch.device, attention: str) -> Layout:
-    """``auto``: packed where flash attention runs; packed rows are short on a CPU, where attention is dense."""
+    """``auto``: packed where flash attention runs; rows are short on a CPU, where attention is dense."""
     packed = config.layout == "packed" or (config.layout == "auto" and attention == "flash_attention_2")
     row = config.packed_row or (config.token_budget if device.type == "cuda" else 512)
     return Layout(config.token_budget, row if packed else None)

@@ -11,7 +11,7 @@ from learner.config import EntropyConfig
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveEntropy:
-    """State before step k: the coefficient c_k and what ``exact`` measured at the last update (nats per token).
+    """State before step k: the coefficient c_k and the mean entropy of the last update (nats per token).
 
     alpha_k = c_k if e_k <= target else 0
     c_{k+1} = c_k + delta if e_k < target, c_k - delta if e_k > target, clipped to [0, cap]; c_0 = 0
@@ -22,7 +22,7 @@ class AdaptiveEntropy:
     measured: float | None = None
 
     def estimate(self, sampled: float, config: EntropyConfig) -> float:
-        """e_k. ``exact`` has nothing to go by before the first update and takes the sampled estimate there."""
+        """e_k. Before the first update ``exact`` has nothing to go by and takes the sampled estimate."""
         if config.estimator == "exact" and self.measured is not None:
             return self.measured
         return sampled

@@ -38,7 +38,11 @@ def head_loss(
     Log-probabilities and entropies are those of softmax(hidden @ weight.T / temperature).
     The result's loss can be backpropagated once.
     """
-    return HeadLoss(*_HeadLoss.apply(hidden, weight, targets, token_loss, temperature, chunk))
+    return HeadLoss(
+        *_HeadLoss.apply(  # type: ignore[no-untyped-call]
+            hidden, weight, targets, token_loss, temperature, chunk
+        )
+    )
 
 
 @torch.no_grad()
@@ -126,8 +130,8 @@ def _token_gradients(
     with torch.enable_grad():
         inputs = (logprobs.detach().requires_grad_(), entropies.detach().requires_grad_())
         loss = token_loss(*inputs, at)
-        grads = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
-    return loss.detach(), *grads
+        by_logprob, by_entropy = torch.autograd.grad(loss, inputs, materialize_grads=True)
+    return loss.detach(), by_logprob, by_entropy
 
 
 def _logit_gradient(

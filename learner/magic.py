@@ -1,6 +1,6 @@
 """The MAGIC loss, token by token (Skywork-OR1, arXiv 2505.22312). Pure torch.
 
-    L = -(1/T) * sum over tokens of [ w * min(rho A, clip(rho, 1 - low, 1 + high) A) + alpha H ] + (kl/T) * sum of k3
+    L = -(1/T) * sum over tokens of [ w * min(rho A, clip(rho, 1 - low, 1 + high) A) + alpha H - kl * k3 ]
 
 T counts the response tokens of the whole global batch, so the terms here are sums, never means: whatever the
 micro-batches and ranks, adding them up gives the same loss.
@@ -105,7 +105,8 @@ def _response_means(values: Tensor, response: Tensor) -> Tensor:
 
 
 def _reference_kl(logprobs: Tensor, tokens: Tokens) -> Tensor:
-    """k3 = exp(ref - theta) - (ref - theta) - 1: unbiased for KL(theta | ref) on samples of theta, never negative."""
+    """k3 = exp(ref - theta) - (ref - theta) - 1: never negative, unbiased for KL(theta | ref) on theta's
+    samples (Schulman, "Approximating KL divergence")."""
     if tokens.reference is None:
         return torch.zeros_like(logprobs)
     gap = tokens.reference - logprobs

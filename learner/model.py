@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,19 +30,19 @@ class ModelUnusable(Exception):
 class PolicyModel(nn.Module):
     """The policy: backbone and head of a causal LM, called with a micro-batch.
 
-    The head stays a module of its own, so that ZeRO-3 gathers its weight (tied or not) for as long as it runs.
+    The head stays a module of its own: ZeRO-3 gathers its weight (tied or not) while it runs.
     """
 
     def __init__(self, model: nn.Module, chunk: int) -> None:
         super().__init__()
         self.model = model
-        self.backbone: nn.Module = model.base_model
-        self.head: nn.Module = model.get_output_embeddings()
+        self.backbone: nn.Module = model.base_model  # type: ignore[assignment]
+        self.head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
         self.head.forward = types.MethodType(_head_forward, self.head)
         self.chunk = chunk
 
     def forward(self, batch: ModelInput, objective: Objective, scale: float | None) -> HeadLoss:
-        """Loss times ``scale``, with log-probabilities and entropies [N]; ``scale`` None: no loss, no gradient."""
+        """Loss times ``scale``, log-probabilities and entropies [N]; ``scale`` None: no loss, no gradient."""
         output = self.backbone(
             input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=None, use_cache=False
         )
@@ -104,19 +105,18 @@ def load_model(
         raise ModelUnusable(f"model {folder}: needs an output head without bias")
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    model.train()
-    return model
+    trained: nn.Module = model.train()
+    return trained
 
 
 def _fill(model: nn.Module, folder: Path) -> None:
     """Read the folder's tensors one at a time into a partitioned model: rank 0 reads, each keeps its part."""
-    where = {
-        name: path for path in sorted(folder.glob("*.safetensors")) for name in safe_open(path, "pt").keys()
-    }
-    for name, parameter in model.named_parameters():
-        if name not in where:
-            raise ModelUnusable(f"model folder {folder}: no safetensors file holds {name}")
-        with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
-            if torch.distributed.get_rank() == 0:
-                with safe_open(where[name], "pt") as file:
-                    parameter.data.copy_(file.get_tensor(name))
+    with ExitStack() as stack:
+        files = [stack.enter_context(safe_open(path, "pt")) for path in sorted(folder.glob("*.safetensors"))]
+        where = {name: file for file in files for name in file.keys()}  # noqa: SIM118 (no mapping)
+        for name, parameter in model.named_parameters():
+            if name not in where:
+                raise ModelUnusable(f"model folder {folder}: no safetensors file holds {name}")
+            with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
+                if torch.distributed.get_rank() == 0:
+                    parameter.data.copy_(where[name].get_tensor(name))

@@ -41,7 +41,7 @@ def padded_micro_batches(lengths: Sequence[int], budget: int) -> list[MicroBatch
 
 
 def packed_micro_batches(lengths: Sequence[int], budget: int, row: int) -> list[MicroBatch]:
-    """Several sequences a row of at most ``row`` tokens, rows of similar length together, within the budget."""
+    """Several sequences a row of at most ``row`` tokens, similar rows together, within the budget."""
     rows = pack_rows(lengths, row)
     totals = [sum(lengths[i] for i in members) for members in rows]
     return [

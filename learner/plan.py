@@ -32,7 +32,8 @@ MicroBatch = tuple[Row, ...]
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """One optimizer step. tokens: T, over all ranks. shards: micro-batches per data-parallel rank, equally many."""
+    """One optimizer step. tokens: T, over all ranks. shards: micro-batches of each data-parallel rank,
+    equally many."""
 
     tokens: int
     shards: tuple[tuple[MicroBatch, ...], ...]
@@ -75,7 +76,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How sequences share rows: the token budget of a micro-batch and, where rows are packed, their length."""
+    """How sequences share rows: the token budget of a micro-batch and, where packed, the row length."""
 
     budget: int
     packed_row: int | None

@@ -1,22 +1,22 @@
-"""Rank: one learner process. Fetches its groups' bodies, runs its micro-batches, writes its share of files."""
+"""Rank: one learner process. Fetches bodies, runs micro-batches, writes its share of files."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import deepspeed
 import torch
+from torch._C._distributed_c10d import TCPStore
 
 from buffer.rollout import GroupId, RolloutGroup
 from buffer.store import CorruptGroup
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
 from learner.batch import collate
+from learner.clock import PhaseClock
 from learner.engine import DeepSpeedEngine, resolve_dtype
 from learner.magic import token_sums, token_terms
 from learner.plan import Layout, MiniBatch, StepPlan
@@ -35,14 +35,12 @@ class Rank:
         self._world = world
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._groups: dict[int, RolloutGroup] = {}
-        self._store: torch.distributed.TCPStore | None = None
+        self._store: TCPStore | None = None
 
     def listen(self, host: str) -> int:
         """Rank 0: open the meeting point on a free port of ``host``."""
         timeout = timedelta(seconds=self._spec.config.collective_timeout)
-        self._store = torch.distributed.TCPStore(
-            host, 0, self._world, is_master=True, timeout=timeout, wait_for_workers=False
-        )
+        self._store = TCPStore(host, 0, self._world, is_master=True, timeout=timeout, wait_for_workers=False)
         return int(self._store.port)
 
     def join(self, host: str, port: int) -> None:
@@ -55,7 +53,7 @@ class Rank:
 
     def _meet(self, host: str, port: int) -> None:
         timeout = timedelta(seconds=self._spec.config.collective_timeout)
-        store = self._store or torch.distributed.TCPStore(host, port, self._world, timeout=timeout)
+        store = self._store or TCPStore(host, port, self._world, timeout=timeout)
         backend = "nccl" if self._device.type == "cuda" else "gloo"
         torch.distributed.init_process_group(
             backend, store=store, rank=self._rank, world_size=self._world, timeout=timeout
@@ -86,7 +84,7 @@ class Rank:
 
     def update(self, plan: StepPlan) -> RankStats:
         """Run every mini-batch of the plan on the bodies that ``fetch`` read."""
-        clock = _Clock()
+        clock = PhaseClock()
         stats = RankStats(clock.seconds)
         for mini in plan.mini_batches:
             self._optimize(mini, plan, self._groups, stats, clock)
@@ -99,7 +97,7 @@ class Rank:
         plan: StepPlan,
         groups: Mapping[int, RolloutGroup],
         stats: RankStats,
-        clock: _Clock,
+        clock: PhaseClock,
     ) -> None:
         sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self._device)
         largest = torch.zeros((), device=self._device)
@@ -130,18 +128,3 @@ class Rank:
     def restore(self, folder: Path) -> None:
         """Continue from a checkpoint's engine folder."""
         self._engine.restore(folder)
-
-
-class _Clock:
-    """Adds up the seconds of named phases."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start

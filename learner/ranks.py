@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class RankDied(Exception):
-    """A rank failed; carries the rank's own error text. The whole group is gone: restore from a checkpoint."""
+    """A rank failed, and with it the group: restore from a checkpoint. Carries the rank's own error text."""
 
 
 class RankTimeout(RankDied):
@@ -41,7 +41,7 @@ class _RankActor:
         self._rank = Rank(spec, rank, world)
 
     def address(self) -> str:
-        return ray.util.get_node_ip_address()
+        return str(ray.util.get_node_ip_address())
 
     def call(self, verb: str, *args: Any) -> Any:
         return getattr(self._rank, verb)(*args)
@@ -119,7 +119,7 @@ class RankGroup:
         return self._wait([actor.call.remote(verb, *shared) for actor in self._actors], verb, timeout)
 
     def _wait(self, calls: list[Any], verb: str, timeout: float) -> list[Any]:
-        """Results in order of rank. The first failure or the deadline ends all ranks: peers would wait for it."""
+        """Results in order of rank. The first failure, or the deadline, ends all ranks: peers would wait."""
         deadline = time.monotonic() + timeout
         open_calls = list(calls)
         try:

@@ -19,12 +19,12 @@ from learner.stats import StepStats
 class StepReport:
     """All of one step. Entropies and log-probability gaps are in nats per token, lengths in tokens.
 
-    version: the one that was trained, as ``lineage.step``. rewards, lengths and truncation are of the batch;
+    version: the one that was trained, as ``lineage.step``. rewards, lengths, truncation: of the batch;
     pass_rates and outcomes count all groups that finished for this step, flat ones too (pass_rates by the
-    buckets of buffer/outcomes.py). entropy: e_k, what the controller went by; entropy_exact: of this forward
-    pass. loss_policy, loss_entropy, loss_kl: the terms as they enter the loss. gap, gap_max, mismatch_kl: over
-    the gap_tokens sampled by the trained version. seconds: wait, fetch, fwdbwd, optim, publish, commit,
-    checkpoint. applied: False if the gradient was not finite and the update was skipped.
+    buckets of buffer/outcomes.py). entropy: e_k, what the controller went by; entropy_exact: of this step's
+    forward pass. loss_policy, loss_entropy, loss_kl: the terms as they enter the loss. gap, gap_max,
+    mismatch_kl: over the gap_tokens sampled by the trained version. seconds: wait, fetch, fwdbwd, optim,
+    publish, commit, checkpoint. applied: False if the gradient was not finite and the update was skipped.
     """
 
     step: int

@@ -98,12 +98,12 @@ class Schedule:
         return any(learner.kl > 0 for learner in self._learners)
 
     def check(self, prompt_limit: int, positions: int | None) -> None:
-        """Raises ValueError naming the stage whose prompt plus response does not fit the model's positions."""
+        """Raises ValueError naming the stage whose prompt plus response exceeds the model's positions."""
         for index, stage in enumerate(self.stages):
             if positions is not None and prompt_limit + stage.response_limit > positions:
                 raise ValueError(
-                    f"stages[{index}].response_limit: {stage.response_limit} plus prompts of up to {prompt_limit} "
-                    f"tokens do not fit the model's {positions} positions"
+                    f"stages[{index}].response_limit: {stage.response_limit} plus prompts of up to "
+                    f"{prompt_limit} tokens do not fit the model's {positions} positions"
                 )
             learner = self._learners[index]
             if learner.updates_per_batch > stage.prompts_per_step:

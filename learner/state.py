@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from buffer.versions import PolicyVersion
@@ -17,8 +17,8 @@ class LearnerState:
     skipped_in_a_row: of these, how many came last, without a good step after them.
     """
 
-    version: PolicyVersion = PolicyVersion(0, 0)
-    entropy: AdaptiveEntropy = AdaptiveEntropy()
+    version: PolicyVersion = field(default_factory=lambda: PolicyVersion(0, 0))
+    entropy: AdaptiveEntropy = field(default_factory=AdaptiveEntropy)
     skipped: int = 0
     skipped_in_a_row: int = 0
 

@@ -19,9 +19,9 @@ SUMS = (
     "gap",
     "mismatch",
 )
-"""Sums over response tokens. policy, entropy, kl: terms of the loss, unscaled. clip_low, clip_high: tokens whose
-gradient the clip cut. fresh: tokens sampled by the version being trained; over these, gap is |log theta - log mu|
-and mismatch the k3 estimate of KL(mu | theta)."""
+"""Sums over response tokens. policy, entropy, kl: terms of the loss, unscaled. clip_low, clip_high: tokens
+whose gradient the clip cut. fresh: tokens sampled by the version being trained; over these, gap is
+|log theta - log mu| and mismatch the k3 estimate of KL(mu | theta)."""
 
 
 @dataclass
