@@ -113,8 +113,9 @@ class Admission:
 
     def may_claim(self, step: int) -> bool:
         """Whether ``step`` may be claimed now: the batch is full and nothing is overdue."""
-        full = len(self.batch_to_claim()) == self.schedule.batch(step)
-        return step == self.next_step and full and self.overdue() == 0
+        stage = self.schedule.stage(self.next_step)
+        have = sum(number for (s, _), number in self.pending.items() if s == stage)
+        return step == self.next_step and have >= self.schedule.batch(step) and self.overdue() == 0
 
     def start(self, version: int) -> int:
         """Book a start on ``version`` and return its stage; raises ValueError if it may not start."""
@@ -133,7 +134,7 @@ class Admission:
         """Book that a group in flight is gone: flat or dropped."""
         if self.in_flight[stage, version] < 1:
             raise ValueError(f"no group of stage {stage} and version {version} is in flight")
-        self.in_flight[stage, version] -= 1
+        _take(self.in_flight, (stage, version))
 
     def claim(self) -> list[int]:
         """Book the claim of the next step and return the versions it took; raises ValueError if it may
@@ -141,9 +142,16 @@ class Admission:
         if not self.may_claim(self.next_step):
             raise ValueError(f"step {self.next_step} may not be claimed yet")
         taken, stage = self.batch_to_claim(), self.schedule.stage(self.next_step)
-        self.pending.subtract((stage, version) for version in taken)
+        for version in taken:
+            _take(self.pending, (stage, version))
         self.next_step += 1
         return taken
+
+
+def _take(counts: Counter[tuple[int, int]], key: tuple[int, int]) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def worst_case_bytes(stages: Sequence[StageBatch], staleness: int, bytes_per_token: float = 8.5) -> int:
