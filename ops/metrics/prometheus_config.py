@@ -9,25 +9,26 @@ SCRAPE_SECONDS = 5
 
 
 def prometheus_config(
-    discovery: str, *, rules: str | None = None, token_file: str | None = None, seconds: int = SCRAPE_SECONDS
+    discovery: str,
+    *,
+    rules: str | None = None,
+    token_file: str | None = None,
+    certificate: str | None = None,
+    seconds: int = SCRAPE_SECONDS,
 ) -> dict[str, Any]:
     """The configuration as data.
 
-    discovery: URL of the run's ``/targets``. rules: file of the rules. token_file: bearer token of the run's
-    metrics, where they are served beyond loopback. seconds: between two scrapes.
+    discovery: URL of the run's ``/targets``. rules: file of the rules. token_file: bearer token that the run
+    asks for; certificate: the one it shows over TLS. seconds: between two scrapes.
     """
-    job: dict[str, Any] = {
-        "job_name": "magicrl",
-        "http_sd_configs": [
-            {"url": discovery, "refresh_interval": f"{seconds}s"} | _authorization(token_file)
-        ],
-    } | _authorization(token_file)
+    access: dict[str, Any] = {}
+    if token_file is not None:
+        access["authorization"] = {"type": "Bearer", "credentials_file": token_file}
+    if certificate is not None:
+        access["tls_config"] = {"ca_file": certificate}
+    discover = {"url": discovery, "refresh_interval": f"{seconds}s"} | access
     return {
         "global": {"scrape_interval": f"{seconds}s", "evaluation_interval": f"{seconds}s"},
         "rule_files": [rules] if rules else [],
-        "scrape_configs": [job],
+        "scrape_configs": [{"job_name": "magicrl", "http_sd_configs": [discover]} | access],
     }
-
-
-def _authorization(token_file: str | None) -> dict[str, Any]:
-    return {"authorization": {"type": "Bearer", "credentials_file": token_file}} if token_file else {}

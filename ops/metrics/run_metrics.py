@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import redis
 import structlog
 
 from buffer.library import BufferRefusal
 from buffer.store import RolloutBuffer
-from ops.config import Config
+from ops.alerts import RULES
+from ops.config import Config, ConfigError
+from ops.folder import RunFolder, read_lines, write_atomically
 from ops.metrics import learner_metrics as metrics
 from ops.metrics.live import Live
+from ops.metrics.server import MetricsEndpoint, Serving
 
 if TYPE_CHECKING:
     from learner.report import StepReport
@@ -24,33 +28,51 @@ START_STEPS = 3
 
 
 class RunMetrics:
-    """Never fails a run: what cannot be read is left out."""
+    """A context that serves while it lasts. What cannot be measured is left out; no run fails by it."""
 
     def __init__(
-        self, config: Config, buffer: RolloutBuffer, earlier: Sequence[Mapping[str, Any]] = ()
+        self, config: Config, connect: Callable[[], redis.Redis], buffer: RolloutBuffer, folder: RunFolder
     ) -> None:
-        """``earlier``: step records of the run's lives before this one."""
+        """``connect`` opens a connection to the run's Redis; it is picklable, other processes get it too."""
         self._config = config
         self._buffer = buffer
+        self._folder = folder
         self._live = Live(buffer)
         self._published: dict[int, float] = {}
         self._start: list[float] = []
-        for record in earlier[:START_STEPS]:
-            self._note_start(record["step"], tuple(record["pass_rates"]))
-        if earlier:
-            metrics.STEP.set(earlier[-1]["step"] + 1)
+        self._serving: Serving | None = None
+        self.endpoint = MetricsEndpoint(
+            config.run.name, connect, **config.metrics.model_dump(exclude={"port"})
+        )
 
-    def start(self) -> None:
-        """Begin to serve."""
-        for name, value in self._references(0).items():
-            metrics.REFERENCE.labels(name).set(value)
-        metrics.CHECKPOINT.set(time.time())
-        metrics.LAST_STEP.set(time.time())
+    def __enter__(self) -> RunMetrics:
+        """Begin to serve, and write ``prometheus.yml`` into the run's folder.
+
+        Raises ConfigError where the port is taken or metrics would lie open beyond loopback.
+        """
+        port = self._config.metrics.port
+        try:
+            self._serving = self.endpoint.serve_driver(port)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        except OSError as error:
+            raise ConfigError(f"metrics.port {port}: {error.strerror}; 0 takes a free one") from None
+        text = self.endpoint.prometheus_yml(self._serving, RULES)
+        write_atomically(self._folder.path / "prometheus.yml", text)
+        self._take_up(list(read_lines(self._folder.steps)))
         self._live.start()
+        return self
 
-    def close(self) -> None:
-        """Stop looking at the buffer."""
+    def __exit__(self, *_: object) -> None:
+        """Stop measuring and serving."""
         self._live.close()
+        if self._serving is not None:
+            self._serving.close()
+
+    @property
+    def url(self) -> str | None:
+        """Where the driver's metrics are served."""
+        return None if self._serving is None else self._serving.url
 
     def on_phase(self, phase: str) -> None:
         """The learner enters a phase (see learner.loop.Phase)."""
@@ -67,19 +89,28 @@ class RunMetrics:
     def announced(self, lineage: int, step: int) -> None:
         """Weights were published outside a step: a lineage began."""
         metrics.announce(lineage, step)
+        metrics.STEP.set(step)
         self._published[step] = time.time()
+        self._refer(step)
 
     def observe(self, report: StepReport) -> None:
         """One step ended."""
         metrics.observe_step(report)
         self._observe_ages(report)
         self._note_start(report.step, report.pass_rates)
-        for name, value in self._references(report.step).items():
-            metrics.REFERENCE.labels(name).set(value)
+        self._refer(report.step)
         try:
             metrics.observe_outcomes(self._buffer.outcomes(report.step))
         except BufferRefusal as error:
             log.debug("no outcomes", step=report.step, error=str(error))
+
+    def _take_up(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """What the run's earlier lives measured; and the clocks that alerts read start now."""
+        metrics.CHECKPOINT.set_to_current_time()
+        metrics.LAST_STEP.set_to_current_time()
+        for record in records[:START_STEPS]:
+            self._note_start(record["step"], tuple(record["pass_rates"]))
+        self._refer(records[-1]["step"] if records else 0)
 
     def _observe_ages(self, report: StepReport) -> None:
         now = time.time()
@@ -99,7 +130,8 @@ class RunMetrics:
             rate = metrics.mean_pass_rate(pass_rates, size)
             self._start += [] if rate is None else [rate]
 
-    def _references(self, step: int) -> dict[str, float]:
+    def _refer(self, step: int) -> None:
+        """Set the numbers that alerts compare with, as they hold at ``step``."""
         learner = self._config.schedule.learner(step)
         known = {
             "max_staleness": float(self._config.buffer.max_staleness),
@@ -107,4 +139,7 @@ class RunMetrics:
             "batch_groups": float(self._config.schedule.stage(step).prompts_per_step),
             "checkpoint_steps": float(learner.checkpoint.every),
         }
-        return known | ({"accuracy_start": sum(self._start) / len(self._start)} if self._start else {})
+        if self._start:
+            known["accuracy_start"] = sum(self._start) / len(self._start)
+        for name, value in known.items():
+            metrics.REFERENCE.labels(name).set(value)

@@ -69,9 +69,11 @@ class MetricsEndpoint:
 
     def prometheus_yml(self, driver: Serving, rules: Path | None) -> str:
         """The text of a ready ``prometheus.yml`` for this run."""
-        token = str(self.token_file.absolute()) if self.token_file else None
         config = prometheus_config(
-            f"{driver.url}/targets", rules=str(rules) if rules else None, token_file=token
+            f"{driver.url}/targets",
+            rules=_text(rules),
+            token_file=_text(self.token_file),
+            certificate=_text(self.certificate),
         )
         return yaml.safe_dump(config, sort_keys=False)
 
@@ -88,3 +90,7 @@ class MetricsEndpoint:
             registry=REGISTRY,
             targets=targets,
         )
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())

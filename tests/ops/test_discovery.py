@@ -101,8 +101,17 @@ def test_beyond_loopback_only_with_a_key(host: str) -> None:
 
 def test_tls(registry: CollectorRegistry, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+    names = [
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
     subprocess.run([*command.split(), *names], check=True, capture_output=True, timeout=30)
     served = MetricsServer("127.0.0.1", 0, certificate=certificate, key=key, registry=registry)
     trusting = ssl.create_default_context(cafile=str(certificate))
