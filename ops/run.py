@@ -161,9 +161,6 @@ class Run:
     def _on_stage(self, stage: int) -> None:
         log.info("prompts filtered again", stage=stage, moved=self._pool.refilter())
 
-    def _on_stage(self, stage: int) -> None:
-        log.info("prompts filtered again", stage=stage, moved=self._pool.refilter())
-
     def _learn(self, learner: Learner, fleet: Fleet, watch: FleetWatch) -> None:
         watch.start()
         stop = self._session.interrupts.stop
