@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from rewards.code_tests import CodeReward
 from rewards.config import RewardsConfig
 from rewards.math_answer import MathReward
 from rewards.reward import Problem, Reward, Score
 
+SANDBOX_SECONDS = 60.0
+"""What starting and ending sandboxes may add to the time of the tests themselves, on a crowded machine."""
+
 
 class Graders:
-    """The configured graders by ability. ``math`` grades whatever has an ability that nothing else claims."""
+    """The configured graders by ability."""
 
     def __init__(self, config: RewardsConfig) -> None:
         self._config = config
-        self._by_ability: dict[str, Reward] = {"math": MathReward(config.math)}
+        self._by_ability: dict[str, Reward] = {"math": MathReward(config.math), "code": CodeReward(config.code)}
 
     def warm(self) -> None:
-        """Import what the graders need, so that the first answer is not slow."""
+        """Import and compile what the graders need, so that the first answer is not slow."""
         self.score(Problem("math", "1/2"), "\\boxed{\\frac{1}{2}}")
 
     def deadline(self, problem: Problem) -> float:
         """Seconds that one answer to this problem may take."""
+        if problem.ability == "code":
+            return self._config.code.total_seconds + SANDBOX_SECONDS
         return self._config.math.deadline_seconds
 
     def score(self, problem: Problem, response: str, *, truncated: bool = False) -> Score:

@@ -1,0 +1,122 @@
+"""A cgroup per worker where one can be made: bounds the memory and the processes of a whole sandbox."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from rewards.config import CodeConfig
+
+ROOT = Path("/sys/fs/cgroup")
+_FILES = {
+    1: {"memory": "memory.limit_in_bytes", "pids": "pids.max"},
+    2: {"memory": "memory.max", "pids": "pids.max"},
+}
+SWAP = "memory.swap.max"
+
+
+class Cgroup:
+    """Memory and process limits for everything started while ``enter`` was called in the child."""
+
+    def __init__(self, config: CodeConfig) -> None:
+        """Raises OSError where no cgroup can be made."""
+        self.folders = _folders(f"magicrl-{os.getpid()}")
+        limits = {"memory": config.memory_bytes + 2 * config.scratch_bytes, "pids": config.processes + 8}
+        try:
+            for version, controllers, folder in self.folders:
+                folder.mkdir(exist_ok=True)
+                for controller in controllers:
+                    (folder / _FILES[version][controller]).write_text(str(limits[controller]))
+                if version == 2 and (folder / SWAP).exists():
+                    (folder / SWAP).write_text("0")
+        except OSError:
+            self.remove()
+            raise
+
+    def enter(self) -> None:
+        """Put the calling process in; for use between fork and exec."""
+        for _, _, folder in self.folders:
+            (folder / "cgroup.procs").write_text("0")
+
+    def members(self) -> list[int]:
+        """Process ids inside, dying ones included."""
+        return [int(line) for line in (self.folders[0][2] / "cgroup.procs").read_text().split()]
+
+    def wait_empty(self, seconds: float) -> bool:
+        """Wait until everything inside is gone."""
+        deadline = time.monotonic() + seconds
+        while self.members():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)  # the kernel has no event for an emptied v1 group
+        return True
+
+    def remove(self) -> None:
+        """Delete the groups; ones that are still in use stay."""
+        for _, _, folder in self.folders:
+            _remove(folder)
+
+
+def _folders(name: str) -> list[tuple[int, tuple[str, ...], Path]]:
+    if (ROOT / "cgroup.controllers").exists():
+        own = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
+        for parent in (ROOT / own.lstrip("/"), ROOT):
+            if {"memory", "pids"} <= set((parent / "cgroup.subtree_control").read_text().split()):
+                return [(2, ("memory", "pids"), parent / name)]
+        raise OSError("the memory and pids controllers are not delegated to this process")
+    return [(1, (controller,), ROOT / controller / name) for controller in ("memory", "pids")]
+
+
+def sweep() -> None:
+    """Remove groups that killed workers left behind."""
+    for folder in (*ROOT.glob("*/magicrl-*"), *ROOT.glob("magicrl-*")):
+        owner = folder.name.removeprefix("magicrl-")
+        if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # in use, or another worker was faster
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids below ``pid``; some may be gone already."""
+    found, queue = [], [pid]
+    while queue:
+        parent = queue.pop()
+        try:
+            children = [
+                int(child)
+                for task in Path(f"/proc/{parent}/task").iterdir()
+                for child in (task / "children").read_text().split()
+            ]
+        except OSError:
+            continue
+        found += children
+        queue += children
+    return found
+
+
+def memory_of(pids: list[int], worth_a_look: int) -> int:
+    """Bytes in use by the processes together; shared pages are told apart only above ``worth_a_look``."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    resident = sum(int(field[1]) * page for pid in pids if (field := _words(pid, "statm")))
+    if resident <= worth_a_look:
+        return resident
+    return sum(_proportional(pid) for pid in pids)
+
+
+def _words(pid: int, name: str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text().split()
+    except OSError:
+        return []
+
+
+def _proportional(pid: int) -> int:
+    words = _words(pid, "smaps_rollup")
+    return int(words[words.index("Pss:") + 1]) * 1024 if "Pss:" in words else 0
