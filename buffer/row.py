@@ -62,12 +62,13 @@ class Columns:
     """How records become rows. question, answer: names of plain columns, None for the usual ones.
 
     instruction: appended to the last message where it is not there already, after a space.
-    model: whose ``model_difficulty`` becomes the pass rate.
+    ability: of rows that do not name theirs. model: whose ``model_difficulty`` becomes the pass rate.
     """
 
     question: str | None = None
     answer: str | None = None
     instruction: str = ""
+    ability: str = "math"
     model: str | None = None
 
     def __str__(self) -> str:
@@ -88,7 +89,7 @@ def read_row(record: Mapping[str, Any], index: int, source: str, columns: Column
         answer_column = _first(record, columns.answer, ANSWER_COLUMNS)
         question, answer = record.get(question_column), final_answer(record.get(answer_column))
         extra = {key: value for key, value in record.items() if key not in (question_column, answer_column)}
-    ability = str(record.get("ability") or "math")
+    ability = str(record.get("ability") or columns.ability)
     return Row(
         index=index,
         data_source=str(record.get("data_source") or source),

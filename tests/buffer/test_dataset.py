@@ -107,9 +107,10 @@ def test_plain_columns(record: dict[str, Any], question: str, answer: Any) -> No
 
 
 def test_named_columns_and_instruction() -> None:
-    columns = Columns(question="ask", answer="key", instruction="Use \\boxed{}.")
+    columns = Columns(question="ask", answer="key", instruction="Use \\boxed{}.", ability="code")
     row = read_row({"ask": "1 + 1?", "key": "2", "question": "no", "answer": "no"}, 0, "mine", columns)
     assert row.messages[0]["content"] == "1 + 1? Use \\boxed{}."
+    assert row.ability == "code"
     again = read_row({"ask": row.messages[0]["content"], "key": "2"}, 0, "mine", columns)
     assert again.messages == row.messages
 
