@@ -30,6 +30,7 @@ def ray_cluster(config: RayConfig, logs: Path, cpus_needed: int) -> Iterator[Non
         if config.address is None:
             cpus = config.num_cpus or max(os.cpu_count() or 1, cpus_needed)
             ray.init(
+                "local",  # never another run's cluster on this machine
                 num_cpus=cpus,
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
