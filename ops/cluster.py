@@ -23,7 +23,7 @@ def ray_cluster(config: RayConfig, logs: Path, cpus_needed: int) -> Iterator[Non
     Raises ConfigError if the cluster cannot be reached.
     """
     _quiet_and_closed(local=config.address is None)
-    import ray
+    import ray  # not before: it reads its environment once
 
     hook = {"worker_process_setup_hook": "ops.logs.setup_worker", "env_vars": {FOLDER_VARIABLE: str(logs)}}
     try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from actors.fleet import Fleet, GeneratorDied
+if TYPE_CHECKING:
+    from actors.fleet import Fleet, GeneratorDied
 
 LOOK_SECONDS = 1.0
 
@@ -50,6 +51,8 @@ class FleetWatch:
         }
 
     def _watch(self) -> None:
+        from actors.fleet import GeneratorDied
+
         while not self._end.wait(LOOK_SECONDS):
             try:
                 self._fleet.check()
