@@ -99,7 +99,7 @@ def test_a_mistake_is_told_without_loading_the_engines(minimal: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["buffer.store", "buffer.dataset", "rewards.workers", "ops.cli", "learner.loop"]
+    "module", ["buffer.store", "buffer.dataset", "rewards.workers", "ops.run", "learner.loop"]
 )
 def test_light_modules_load_no_engine(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'torch', 'vllm', 'ray', 'deepspeed'}} & set(sys.modules)))"
