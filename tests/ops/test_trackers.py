@@ -1,0 +1,146 @@
+"""Trackers: what they write, and that none of them can stall or kill a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ops import trackers
+from ops.trackers import MlflowConfig, Trackers, TrackersConfig, WandbConfig, flatten
+
+NONE = TrackersConfig(tensorboard=False)
+
+
+def events(folder: Path) -> dict[str, dict[int, float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder / "tensorboard")).Reload()
+    tags = accumulator.Tags()["scalars"]
+    return {tag: {e.step: e.value for e in accumulator.Scalars(tag)} for tag in tags}
+
+
+@pytest.fixture
+def fake_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a module named wandb with this body before any other."""
+
+    def install(body: str) -> None:
+        (tmp_path / "modules").mkdir()
+        (tmp_path / "modules/wandb.py").write_text(body)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "modules"), os.getcwd()]))
+
+    return install
+
+
+def test_tensorboard_shows_every_number_of_every_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    tracker = Trackers(TrackersConfig(), "r", tmp_path, {"learner": {"lr": 1e-6}})
+    for step in range(3):
+        tracker.step(step, {"reward": step / 2, "seconds": {"wait": 1}, "version": "1.0", "length": None})
+    tracker.close()
+    assert events(tmp_path) == {
+        "reward": {0: 0.0, 1: 0.5, 2: 1.0},
+        "seconds/wait": {0: 1.0, 1: 1.0, 2: 1.0},
+    }
+
+
+def test_a_resumed_run_replaces_the_steps_it_repeats(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    for steps, value in ((range(4), 1.0), (range(2, 4), 2.0)):
+        tracker = Trackers(TrackersConfig(), "r", tmp_path, {})
+        for step in steps:
+            tracker.step(step, {"reward": value})
+        tracker.close()
+    assert events(tmp_path)["reward"] == {0: 1.0, 1: 1.0, 2: 2.0, 3: 2.0}
+
+
+@pytest.mark.parametrize("where", ["import", "init", "log", "finish"])
+def test_a_hanging_tracker_costs_a_bounded_wait_at_the_end(
+    where: str, tmp_path: Path, fake_wandb: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang = {
+        name: "time.sleep(600)" if name == where else "pass" for name in ("import", "init", "log", "finish")
+    }
+    fake_wandb(
+        f"import time\n{hang['import']}\n"
+        f"def init(**options):\n {hang['init']}\n return Run()\n"
+        "class Run:\n"
+        " class config:\n  update = staticmethod(lambda *a, **k: None)\n"
+        f" def log(self, values, step):\n  {hang['log']}\n"
+        f" def finish(self):\n  {hang['finish']}\n"
+    )
+    monkeypatch.setattr(trackers, "END_SECONDS", 1.0)
+    tracker = Trackers(NONE.model_copy(update={"wandb": WandbConfig()}), "r", tmp_path, {})
+    begun = time.monotonic()
+    for step in range(trackers.QUEUE_STEPS * 2):
+        tracker.step(step, {"text": 1.0})
+    assert time.monotonic() - begun < 60, "steps must not wait for a tracker"
+    tracker.close()
+    assert time.monotonic() - begun < 60
+    (one,) = tracker._trackers
+    one._thread.join(timeout=10)
+    assert not one._thread.is_alive()
+    assert one._process is not None
+    assert one._process.returncode == -signal.SIGKILL
+
+
+def test_a_missing_or_crashing_tracker_is_reported_once(
+    tmp_path: Path, fake_wandb: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_wandb("raise RuntimeError('no licence')")
+    tracker = Trackers(NONE.model_copy(update={"wandb": WandbConfig()}), "r", tmp_path, {})
+    (one,) = tracker._trackers
+    deadline = time.monotonic() + 60
+    step = 0
+    while one._thread.is_alive() and time.monotonic() < deadline:
+        tracker.step(step, {"x": 1.0})
+        step += 1
+        threading.Event().wait(0.05)
+    tracker.close()
+    assert "no licence" in (tmp_path / "logs/tracker-wandb.log").read_text()
+
+
+def test_ctrl_c_leaves_the_tracker_its_end(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    tracker = Trackers(TrackersConfig(), "r", tmp_path, {})
+    tracker.step(0, {"x": 1.0})
+    (one,) = tracker._trackers
+    while one._process is None:
+        time.sleep(0.01)
+    assert os.getpgid(one._process.pid) != os.getpgid(0)
+    tracker.close()
+    assert events(tmp_path)["x"] == {0: 1.0}
+
+
+def test_wandb_gets_the_steps(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="needs pip install 'magicrl[wandb]'")
+    tracker = Trackers(
+        NONE.model_copy(update={"wandb": WandbConfig(mode="offline")}), "r", tmp_path, {"a": 1}
+    )
+    tracker.step(0, {"reward": 0.5})
+    tracker.close()
+    (summary,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    assert b"reward" in summary.read_bytes()
+
+
+def test_mlflow_continues_its_run(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="needs pip install 'magicrl[mlflow]'")
+    pytest.importorskip("sqlalchemy", reason="a local mlflow database needs sqlalchemy")
+    config = NONE.model_copy(update={"mlflow": MlflowConfig(uri=f"sqlite:///{tmp_path}/m.db")})
+    for step in range(2):
+        tracker = Trackers(config, "r", tmp_path, {"learner": {"lr": step}})
+        tracker.step(step, {"reward": 0.5})
+        tracker.close()
+    rows = sqlite3.connect(tmp_path / "m.db").execute("select run_uuid, step from metrics").fetchall()
+    assert [step for _, step in rows] == [0, 1]
+    assert len({run for run, _ in rows}) == 1
+
+
+def test_flatten() -> None:
+    assert dict(flatten({"a": {"b": {"c": 1}}, "d": None})) == {"a/b/c": 1, "d": None}
