@@ -155,7 +155,7 @@ class Fleet:
             time.sleep(0.1)
 
     def summary(self) -> dict[str, Any]:
-        """All generators together, those that ended too: tokens, tokens/s, idle share and seconds by cause."""
+        """All generators together, those that ended too: tokens, tokens per second, idle share and causes."""
         reports = [report for report in self._last.values() if "tokens" in report]
         seconds = sum(report["seconds"] for report in reports)
         idle: Counter[str] = Counter()

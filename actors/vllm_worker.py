@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ class WeightSwitch:
 
     def switch_expect(self, folder: str) -> int:
         """Remember which tensors a version must consist of. Returns how many."""
+        # It warns at every reload of modules that own no weights of their own (rotary embedding, tied head).
+        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
         self._served = _shapes(Path(folder))
         return len(self._served)
 
