@@ -9,11 +9,12 @@ from typing import Annotated, Optional
 import click
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from ops.commands import config, train
 from ops.config import ConfigError
 
-USAGE_ERROR = 2
+FAILED, USAGE_ERROR = 1, 2
 
 app = typer.Typer(
     name="magicrl",
@@ -51,14 +52,17 @@ def main() -> None:
     """Run the command line. An error that a person can mend is one line and exit status 2."""
     try:
         status = app(_arguments(sys.argv[1:]), standalone_mode=False)
-    except click.exceptions.Abort:
-        status = 130
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        status = train.INTERRUPTED
     except click.ClickException as error:
         error.show()
         status = error.exit_code
     except _mendable() as error:
-        Console(stderr=True).print(f"[bold red]error[/] {error}", highlight=False, soft_wrap=True)
+        _print_error(error)
         status = USAGE_ERROR
+    except _failures() as error:
+        _print_error(error)
+        status = FAILED
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -68,7 +72,19 @@ def _arguments(argv: list[str]) -> list[str]:
 
 
 def _mendable() -> tuple[type[Exception], ...]:
-    """Errors of any room that name their own fix; a room not loaded cannot have raised one."""
-    named = (("buffer.dataset", "DatasetError"), ("buffer.server", "RedisUnusable"), ("ops.run", "RunFailed"))
-    loaded = ((sys.modules.get(module), name) for module, name in named)
-    return (ConfigError, *(getattr(module, name) for module, name in loaded if module is not None))
+    """Errors that name their own fix."""
+    return (ConfigError, *_loaded(("buffer.dataset", "DatasetError"), ("buffer.server", "RedisUnusable")))
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Errors of a run that had started."""
+    return _loaded(("ops.run", "RunFailed"))
+
+
+def _loaded(*names: tuple[str, str]) -> tuple[type[Exception], ...]:
+    """The classes whose module is loaded; another cannot have raised one."""
+    return tuple(getattr(sys.modules[module], name) for module, name in names if module in sys.modules)
+
+
+def _print_error(error: Exception) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]error[/]", escape(str(error)))

@@ -114,6 +114,15 @@ class MetricsConfig(Section):
     port: int = Field(default=0, ge=0, le=65535)
     """The driver's port; 0 takes a free one, as the other processes always do."""
 
+    token_file: Path | None = None
+    """File with the bearer token that a scraper must show; needed beyond loopback unless there is TLS."""
+
+    certificate: Path | None = None
+    """TLS certificate (PEM), with ``key``."""
+
+    key: Path | None = None
+    """TLS private key (PEM)."""
+
 
 class Config(Section):
     """Everything a run needs, one section per room."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,9 +15,16 @@ LOOK_SECONDS = 1.0
 class FleetWatch:
     """The only thread that talks to the fleet between ``start`` and ``stop``."""
 
-    def __init__(self, fleet: Fleet, stop_run: threading.Event) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        stop_run: threading.Event,
+        on_reports: Callable[[Sequence[Mapping[str, Any]]], None] = lambda reports: None,
+    ) -> None:
+        """stop_run: set when a generator died. on_reports: told what the generators say at every look."""
         self._fleet = fleet
         self._stop_run = stop_run
+        self._on_reports = on_reports
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fleet-watch", daemon=True)
         self._first: dict[str, Mapping[str, Any]] = {}
@@ -57,6 +64,7 @@ class FleetWatch:
             try:
                 self._fleet.check()
                 self.reports = self._fleet.reports()
+                self._on_reports(self.reports)
             except GeneratorDied as error:
                 self.failure = error
                 self._stop_run.set()

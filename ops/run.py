@@ -1,22 +1,22 @@
 """A run from start to end: the parts are joined together, watched, and taken down again.
 
-A run starts its own Redis and its own Ray; where ``buffer.redis.url`` and ``ray.address`` are given it joins
-them. The learner's coordinator runs in this process; ranks and generators are Ray actors.
+A run starts its own Redis and Ray; where ``buffer.redis.url`` and ``ray.address`` are given it joins them.
+The learner's coordinator runs in this process; ranks and generators are Ray actors.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from buffer.dataset import Dataset, read_dataset
-from buffer.prompts import PromptMeta
+from buffer.prompts import PromptMeta, PromptPool
 from buffer.row import Row
 from buffer.versions import PolicyVersion
 from learner.checkpoint import Checkpoint, Checkpoints
@@ -25,6 +25,7 @@ from ops.config import Config, ConfigError
 from ops.evaluations import Evaluations, When, accuracy
 from ops.fleet_watch import FleetWatch
 from ops.folder import Resume, append_line
+from ops.metrics.run_metrics import RunMetrics
 from ops.model_folder import check_model_folder
 from ops.progress import final_lines
 from ops.session import (
@@ -37,11 +38,10 @@ from ops.session import (
     reaper,
     stage_rules,
 )
-from ops.summary import write_summary
+from ops.summary import Outcome, write_summary
 
 if TYPE_CHECKING:
     from actors.fleet import Fleet
-    from learner.loop import Learner
     from learner.ranks import RankGroup
     from learner.report import StepReport
 
@@ -56,6 +56,14 @@ class RunFailed(Exception):
     """A part of the run died; the message is that part's own text."""
 
 
+@dataclass(frozen=True)
+class Problems:
+    """The problems to train on and, where accuracy is measured, to test on."""
+
+    train: Dataset
+    test: Dataset | None
+
+
 def run(config: Config, resume: Resume = "never") -> dict[str, Any]:
     """Train until ``run.steps`` or a signal; returns the summary that was written.
 
@@ -66,11 +74,12 @@ def run(config: Config, resume: Resume = "never") -> dict[str, Any]:
         config.schedule.check(config.data.max_prompt_tokens, positions)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    train = read_dataset(config.data.train, columns_of(config))
-    test = read_dataset(config.data.test, columns_of(config)) if config.data.test else None
+    columns = columns_of(config)
+    test = read_dataset(config.data.test, columns) if config.data.test else None
+    problems = Problems(read_dataset(config.data.train, columns), test)
     with open_session(config, resume) as session:
-        session.progress.say(f"run {config.run.name}: {train.summary()}")
-        summary = Run(session, train, test).run()
+        session.progress.say(f"training problems: {problems.train.summary()}")
+        summary = Run(session, problems).run()
         for line in final_lines(summary, session.folder.path):
             session.progress.say(line)
     return summary
@@ -79,32 +88,39 @@ def run(config: Config, resume: Resume = "never") -> dict[str, Any]:
 class Run:
     """One life of a run."""
 
-    def __init__(self, session: Session, train: Dataset, test: Dataset | None) -> None:
+    def __init__(self, session: Session, problems: Problems) -> None:
         self._session = session
         self._config = session.config
-        self._train = train
-        self._test = test
+        self._problems = problems
         self._buffer = session.buffer
-        self._pool = session.connections.pool()
+        self._pool: PromptPool = session.connections.pool()
         self._evaluations = Evaluations(session.folder.evaluations)
         self._checkpoints = Checkpoints(session.folder.checkpoints, self._config.learner.checkpoint)
-        self._outcome = "interrupted"
+        self._metrics = RunMetrics(self._config, session.connections.client, session.buffer, session.folder)
+        self._generated: dict[str, float] = {}
 
     def run(self) -> dict[str, Any]:
         """Start the parts, learn, and write the summary however it ends."""
+        outcome: Outcome = "failed"
         checkpoint = self._checkpoints.newest()
         self._open_buffer(checkpoint)
-        with ExitStack() as stack:
-            fleet, ranks = self._start_parts(stack, checkpoint)
-            watch = FleetWatch(fleet, self._session.interrupts.stop)
-            stack.callback(watch.stop)
-            learner = self._learner(ranks, watch)
-            try:
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(self._metrics)
+                fleet, ranks = self._start_parts(stack, checkpoint)
+                stack.enter_context(reaper(self._buffer))
                 self._session.interrupts.defer()
-                learner.begin(checkpoint)
-                self._learn(learner, fleet, watch)
-            finally:
-                summary = self._end(fleet, watch)
+                outcome = self._learn(fleet, ranks, checkpoint)
+                self._buffer.stop(outcome)
+            if outcome == "finished":
+                self._buffer.end("run ended")
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        except _part_failures() as error:
+            raise RunFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            books = self._buffer.books()
+            summary = write_summary(self._session.folder, outcome, books, self._generated)
         return summary
 
     def _open_buffer(self, checkpoint: Checkpoint | None) -> None:
@@ -116,12 +132,10 @@ class Run:
         state = checkpoint.state() if checkpoint is not None and not known else None
         if state is not None:
             self._buffer.restore(state["buffer"], largest_lineage(self._checkpoints.root))
-        self._pool.fill(PromptMeta(*head) for head in self._heads())
+        heads = self._problems.train.heads
+        self._pool.fill(PromptMeta(head.index, head.data_source, head.pass_rate) for head in heads)
         if state is not None:
             self._pool.restore(state["pool"])
-
-    def _heads(self) -> list[tuple[int, str, float | None]]:
-        return [(head.index, head.data_source, head.pass_rate) for head in self._train.heads]
 
     def _start_parts(self, stack: ExitStack, checkpoint: Checkpoint | None) -> tuple[Fleet, RankGroup]:
         """Generators and ranks, side by side: each takes half a minute on a small machine."""
@@ -129,81 +143,98 @@ class Run:
         from learner.ranks import RankGroup
 
         self._session.progress.say("starting generators and learner")
-        fleet = Fleet(generator_spec(self._session))
+        background = ThreadPoolExecutor(1, thread_name_prefix="start-ranks")
+        stack.callback(background.shutdown, wait=False, cancel_futures=True)
+        starting = background.submit(RankGroup, rank_spec(self._session, self._metrics.endpoint))
+        fleet = Fleet(generator_spec(self._session), self._metrics.endpoint)
         stack.callback(fleet.stop, DRAIN_SECONDS)
-        with ThreadPoolExecutor(1) as background:
-            starting = background.submit(RankGroup, rank_spec(self._session))
-            fleet.start(self._config.actors.generators, self._config.actors.engine.start_seconds)
-            if checkpoint is None and self._evaluations.last("before") is None:
-                self._evaluate(fleet, "before", PolicyVersion(0, 0))
-            ranks = starting.result()
+        fleet.start(self._config.actors.generators, self._config.actors.engine.start_seconds)
+        if checkpoint is None and self._evaluations.last("before") is None:
+            self._evaluate(fleet, "before", PolicyVersion(0, 0))
+        ranks = starting.result()
         stack.callback(ranks.close)
-        stack.enter_context(reaper(self._buffer))
         return fleet, ranks
 
-    def _learner(self, ranks: RankGroup, watch: FleetWatch) -> Learner:
+    def _learn(self, fleet: Fleet, ranks: RankGroup, checkpoint: Checkpoint | None) -> Outcome:
+        """The run's main part; how it ended."""
         from learner.loop import Learner
+
+        watch = FleetWatch(fleet, self._session.interrupts.stop, self._metrics.generators)
 
         def on_step(report: StepReport) -> None:
             append_line(self._session.folder.steps, report.as_dict())
+            self._metrics.observe(report)
             self._session.progress.step(report, watch.totals())
 
-        return Learner(
+        learner = Learner(
             schedule=self._config.schedule,
             buffer=self._buffer,
             ranks=ranks,
             checkpoints=self._checkpoints,
             on_step=on_step,
+            on_phase=self._metrics.on_phase,
             on_stage=self._on_stage,
             extra_state=lambda: {"pool": self._pool.snapshot(self._buffer.live)},
         )
+        with self._watching(watch):
+            version = learner.begin(checkpoint)
+            self._metrics.announced(version.lineage, version.step)
+            learner.run(self._config.run.steps, self._session.interrupts.stop)
+        if learner.version.step < self._config.run.steps:
+            return "interrupted"
+        fleet.wait_for(learner.version, CURRENT_SECONDS)
+        self._evaluate(fleet, "after", learner.version)
+        return "finished"
+
+    @contextmanager
+    def _watching(self, watch: FleetWatch) -> Iterator[None]:
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.stop()
+            self._generated = watch.totals()
+        if watch.failure is not None:
+            raise watch.failure
 
     def _on_stage(self, stage: int) -> None:
         log.info("prompts filtered again", stage=stage, moved=self._pool.refilter())
 
-    def _learn(self, learner: Learner, fleet: Fleet, watch: FleetWatch) -> None:
-        watch.start()
-        stop = self._session.interrupts.stop
-        learner.run(self._config.run.steps, stop)
-        watch.stop()
-        if watch.failure is not None:
-            raise RunFailed(str(watch.failure)) from watch.failure
-        if learner.version.step >= self._config.run.steps:
-            self._outcome = "finished"
-            self._wait_until_current(fleet, learner.version)
-            self._evaluate(fleet, "after", learner.version)
-
-    def _wait_until_current(self, fleet: Fleet, version: PolicyVersion) -> None:
-        """The last weights must have arrived everywhere before they are measured."""
-        deadline = time.monotonic() + CURRENT_SECONDS
-        while time.monotonic() < deadline:
-            versions = {report.get("version") for report in fleet.reports()}
-            if versions == {str(version)}:
-                return
-            self._buffer.wait_bell(0.2)
-        raise RunFailed(f"generators have {versions}, not {version}, after {CURRENT_SECONDS:.0f} s")
-
     def _evaluate(self, fleet: Fleet, when: When, version: PolicyVersion) -> None:
-        if self._test is None:
+        if self._problems.test is None:
             return
-        rows, samples = spread(self._test, self._config.data.test_samples)
+        rows, samples = spread(self._problems.test, self._config.data.test_samples)
         limits = stage_rules(self._config)[-1 if when == "after" else 0].limits
         result = accuracy(when, version, fleet.evaluate(rows, samples, limits, EVALUATION_SECONDS))
         self._evaluations.add(result)
+        self._metrics.evaluated("test", samples, result.accuracy)
         self._session.progress.accuracy(result)
-
-    def _end(self, fleet: Fleet, watch: FleetWatch) -> dict[str, Any]:
-        """Let the generators go and write down what became of everything."""
-        watch.stop()
-        totals = watch.totals()
-        self._buffer.stop(self._outcome)
-        fleet.stop(DRAIN_SECONDS)
-        if self._outcome == "finished":
-            self._buffer.end("run ended")
-        return write_summary(self._session.folder, self._outcome, self._buffer.books(), totals)
 
 
 def spread(dataset: Dataset, responses: int) -> tuple[list[Row], int]:
-    """Rows and samples for each, at least ``responses`` responses in all, over as many rows as there are."""
-    rows: Sequence[Row] = list(islice(dataset, responses))
-    return list(rows), -(-responses // len(rows))
+    """Rows and samples of each, at least ``responses`` responses in all, over as many rows as there are."""
+    rows = list(islice(dataset, responses))
+    return rows, -(-responses // len(rows))
+
+
+def _part_failures() -> tuple[type[Exception], ...]:
+    """What a dying part raises in the driver."""
+    from actors.fleet import GeneratorDied
+    from buffer.library import BufferRefusal
+    from buffer.weights import WeightsError
+    from learner.batches import LearnerStarved, StalenessViolated
+    from learner.checkpoint import CheckpointError
+    from learner.loop import NonFinite
+    from learner.ranks import RankDied
+
+    return (
+        GeneratorDied,
+        RankDied,
+        LearnerStarved,
+        StalenessViolated,
+        NonFinite,
+        CheckpointError,
+        BufferRefusal,
+        WeightsError,
+        TimeoutError,
+    )

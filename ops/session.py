@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -47,11 +47,12 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
 
     Raises ConfigError or RedisUnusable.
     """
-    folder = RunFolder(config.run.path)
+    folder, progress = RunFolder(config.run.path), Progress(config.run.steps)
     folder.open(config, resume)
     with ExitStack() as stack:
         stack.callback(folder.close)
         logs.setup("driver", folder.logs)
+        progress.say(f"run {config.run.name}: starting Redis and Ray")
         root = config.buffer.weights.root or claim_folder(config.run.name)
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         interrupts = stack.enter_context(Interrupts(lambda: shutil.rmtree(root, ignore_errors=True)))
@@ -60,7 +61,7 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         buffer = connections.buffer()
         stack.callback(buffer.close)
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
-        yield Session(config, folder, Progress(config.run.steps), interrupts, connections, buffer)
+        yield Session(config, folder, progress, interrupts, connections, buffer)
 
 
 def _embedded_redis(config: Config, folder: RunFolder) -> EmbeddedRedis:
@@ -131,7 +132,7 @@ def generator_spec(session: Session) -> GeneratorSpec:
     )
 
 
-def rank_spec(session: Session) -> RankSpec:
+def rank_spec(session: Session, serve_metrics: Callable[[str, int], None]) -> RankSpec:
     """What a learner rank is started with."""
     return RankSpec(
         model=session.config.model.path.absolute(),
@@ -139,6 +140,7 @@ def rank_spec(session: Session) -> RankSpec:
         open_source=session.connections.buffer,
         open_weights=session.connections.weights,
         needs_reference=session.config.schedule.needs_reference,
+        serve_metrics=serve_metrics,
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from buffer.books import Books
 from ops.evaluations import Accuracy, Evaluations
 from ops.folder import RunFolder, read_lines, write_atomically
+
+Outcome = Literal["finished", "interrupted", "failed"]
 
 
 def steps_of(path: Path) -> list[dict[str, Any]]:
@@ -19,9 +21,9 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 
 
 def write_summary(
-    folder: RunFolder, outcome: str, books: Books, generator: Mapping[str, float]
+    folder: RunFolder, outcome: Outcome, books: Books, generator: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Write and return the summary. ``outcome``: finished, interrupted, or what ended the run."""
+    """Write and return the summary. ``generator``: totals of the generators in this life."""
     steps = steps_of(folder.steps)
     evaluations = Evaluations(folder.evaluations)
     before, after = evaluations.last("before"), evaluations.last("after")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ops.config import load_config
 from ops.folder import Resume
+
+INTERRUPTED = 130
+"""Exit status of a run that a signal ended, as a shell reports it; `--resume` continues such a run."""
 
 app = typer.Typer()
 
@@ -30,7 +33,7 @@ def train(
     """Train a model on problems whose answers can be checked."""
     from ops.run import run
 
-    run(load_config(config, overrides or ()), _resume(resume))
+    _finish(run(load_config(config, overrides or ()), _resume(resume)))
 
 
 @app.command()
@@ -49,7 +52,12 @@ def quickstart(
     model = build_model(cache / "quickstart", progress=lambda line: typer.echo(f"  {line}", err=True))
     train_file, test_file = write_problems(cache / "quickstart")
     made = [f"model.path={model}", f"data.train=[{train_file}]", f"data.test={test_file}"]
-    run(load_config("quickstart", [*made, *(overrides or ())]), _resume(resume))
+    _finish(run(load_config("quickstart", [*made, *(overrides or ())]), _resume(resume)))
+
+
+def _finish(summary: dict[str, Any]) -> None:
+    if summary["outcome"] == "interrupted":
+        raise typer.Exit(INTERRUPTED)
 
 
 def _resume(text: str) -> Resume:

@@ -47,7 +47,9 @@ class Magicrl:
 
     def wait_for_step(self, step: int, seconds: float = START_SECONDS) -> None:
         """Until ``step`` was trained."""
-        self.wait_until(lambda: any(record["step"] >= step for record in self.steps()), f"step {step}", seconds)
+        self.wait_until(
+            lambda: any(record["step"] >= step for record in self.steps()), f"step {step}", seconds
+        )
 
     def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
         """Until ``condition`` holds; fails with the output if the process ends or time is up."""
@@ -77,9 +79,16 @@ def magicrl(tmp_path: Path) -> Iterator[Callable[..., Magicrl]]:
             words += ["--cache", str(CACHE)]
         with output.open("w") as file:
             process = subprocess.Popen(
-                words, cwd=REPOSITORY, stdout=file, stderr=subprocess.STDOUT, text=True, start_new_session=True
+                words,
+                cwd=REPOSITORY,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
             )
-        name = next((a.removeprefix("run.name=") for a in arguments if a.startswith("run.name=")), "quickstart")
+        name = next(
+            (a.removeprefix("run.name=") for a in arguments if a.startswith("run.name=")), "quickstart"
+        )
         started.append(Magicrl(process, tmp_path / "runs" / name, output))
         return started[-1]
 
