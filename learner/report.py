@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +22,7 @@ class StepReport:
 
     version: the one that was trained, as ``lineage.step``. rewards, lengths, truncation: of the batch;
     pass_rates and outcomes count all groups that finished for this step, flat ones too (pass_rates by the
-    buckets of buffer/outcomes.py). entropy: e_k, what the controller went by; entropy_exact: of this step's
+    buckets of buffer/outcomes.py). staleness: groups by the age of their oldest token, in steps. entropy: e_k, what the controller went by; entropy_exact: of this step's
     forward pass. loss_policy, loss_entropy, loss_kl: the terms as they enter the loss. gap, gap_max,
     mismatch_kl: over the gap_tokens sampled by the trained version. seconds: wait, fetch, fwdbwd, optim,
     publish, commit, checkpoint. applied: False if the gradient was not finite and the update was skipped.
@@ -59,6 +60,7 @@ class StepReport:
     applied: bool
     updates: int
     lr: float
+    staleness: dict[int, int]
     staleness_mean: float
     staleness_max: int
     length_mean: float
@@ -130,6 +132,7 @@ def step_report(
         applied=stats.applied,
         updates=stats.updates,
         lr=plan.lr,
+        staleness=dict(Counter(ages)),
         staleness_mean=float(np.mean(ages)),
         staleness_max=max(ages),
         seconds=seconds,

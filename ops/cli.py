@@ -14,7 +14,11 @@ from rich.markup import escape
 from ops.commands import config, train
 from ops.config import ConfigError
 
-FAILED, USAGE_ERROR = 1, 2
+USAGE_ERROR = 2
+"""A mistake in the command, the configuration or the data: starting again unchanged is useless."""
+
+FAILED = 3
+"""A part of a run died: starting it again with --resume=auto makes sense."""
 
 app = typer.Typer(
     name="magicrl",
