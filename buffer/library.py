@@ -145,7 +145,7 @@ def run_command(client: redis.Redis, words: Sequence[Argument]) -> Any:
 
 def translate(error: redis.exceptions.ResponseError) -> Exception:
     """The BufferRefusal that a function's error stands for; other errors as they are."""
-    text = str(error)
+    text = str(error).rpartition(" of pipeline caused error: ")[2]
     code, _, rest = text.partition(" ")
     if code in _ERRORS:
         return _ERRORS[code](rest.split(" script: ")[0])

@@ -67,6 +67,7 @@ class PromptPool:
     def fill(self, rows: Iterable[PromptMeta]) -> int:
         """Add prompts worth starting; those the pool knows stay where they are. Returns how many were
         added."""
+        self._functions.incarnation = ""  # whatever run Redis holds now
         by_source: dict[str, list[PromptMeta]] = {}
         for row in rows:
             if worth_starting(row.pass_rate, self._config.difficulty):

@@ -16,7 +16,7 @@ from buffer.config import BufferConfig
 from buffer.control import RunControl
 from buffer.difficulty import observe, standing
 from buffer.leases import HeldLease, Lease, LeaseJudge
-from buffer.library import Argument, BufferFull
+from buffer.library import Argument, BufferFull, BufferRefusal
 from buffer.rollout import GroupId, GroupSummary, RolloutGroup
 
 _log = structlog.get_logger()
@@ -75,6 +75,9 @@ class Pushing(RunControl):
         while True:
             try:
                 return self._functions.patiently(attempt, "push")
+            except BufferRefusal:
+                self.client.unlink(key)  # the body was set before the function refused
+                raise
             except redis.exceptions.ResponseError as error:
                 left = deadline - time.monotonic()
                 if "maxmemory" not in str(error):
