@@ -1,7 +1,8 @@
-"""A cgroup per worker where one can be made: bounds the memory and the processes of a whole sandbox."""
+"""A cgroup per sandbox where one can be made: bounds the memory and the processes of a whole sandbox."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ _FILES = {
     2: {"memory": "memory.max", "pids": "pids.max"},
 }
 SWAP = "memory.swap.max"
+_numbers = itertools.count()
 
 
 class Cgroup:
@@ -21,7 +23,7 @@ class Cgroup:
 
     def __init__(self, config: CodeConfig) -> None:
         """Raises OSError where no cgroup can be made."""
-        self.folders = _folders(f"magicrl-{os.getpid()}")
+        self.folders = _folders(f"magicrl-{os.getpid()}-{next(_numbers)}")
         limits = {"memory": config.memory_bytes + 2 * config.scratch_bytes, "pids": config.processes + 8}
         try:
             for version, controllers, folder in self.folders:
@@ -71,7 +73,7 @@ def _folders(name: str) -> list[tuple[int, tuple[str, ...], Path]]:
 def sweep() -> None:
     """Remove groups that killed workers left behind."""
     for folder in (*ROOT.glob("*/magicrl-*"), *ROOT.glob("magicrl-*")):
-        owner = folder.name.removeprefix("magicrl-")
+        owner = folder.name.split("-")[1]
         if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
             _remove(folder)
 
@@ -99,6 +101,14 @@ def descendants(pid: int) -> list[int]:
         found += children
         queue += children
     return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is alive; one that only waits for its parent to notice its end is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def memory_of(pids: list[int], worth_a_look: int) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rewards.code.cgroup import Cgroup, descendants, memory_of, sweep
+from rewards.code.cgroup import Cgroup, descendants, is_running, memory_of, sweep
 from rewards.code.container import SandboxUnavailable, command, interpreter, system_call_filter
 from rewards.config import CodeConfig
 
@@ -31,6 +31,9 @@ SLACK_SECONDS = 3.0
 WATCH_SECONDS = 0.05
 """How often memory is looked at where no cgroup bounds it."""
 HEADER_BYTES = 1 << 20
+STACK_BYTES = 120 << 20
+"""Stack of a main thread; the kernel leaves 128 MiB for it. Set after the interpreter started, so that other threads
+keep their default of 8 MiB."""
 
 
 class SandboxBroken(RuntimeError):
@@ -128,6 +131,7 @@ class Sandbox:
             "FSIZE": config.output_bytes,
             "NPROC": config.processes,
             "NOFILE": 256,
+            "STACK": STACK_BYTES,
             "CORE": 0,
         }
         return {**request, "wall": wall, "limits": limits}
@@ -186,8 +190,11 @@ class Sandbox:
                 _end_stray(pid)
         if self._home is not None:
             self._home.cleanup()
-        if self._cgroup is not None and not self._cgroup.wait_empty(SLACK_SECONDS):
-            raise SandboxUnavailable("processes of a program survive in the sandbox's cgroup")
+        if self._cgroup is not None:
+            emptied = self._cgroup.wait_empty(SLACK_SECONDS)
+            self._cgroup.remove()
+            if not emptied:
+                raise SandboxUnavailable("processes of a program survive in the sandbox's cgroup")
 
     def __enter__(self) -> Sandbox:
         return self
@@ -209,14 +216,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _end_stray(pid: int) -> None:
     """The kernel ends a process namespace with its first process; wait until it has."""
     deadline = time.monotonic() + SLACK_SECONDS
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+    while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
-@cache
 def _cgroup(config: CodeConfig) -> Cgroup | None:
     try:
-        sweep()
+        _sweep_once()
         return Cgroup(config)
     except OSError:
         return None
+
+
+_sweep_once = cache(sweep)
