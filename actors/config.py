@@ -72,6 +72,47 @@ class ThinkingConfig(Section):
     """Inserted when the budget is spent, must contain ``end``; carries no gradient."""
 
 
+class HealingConfig(Section):
+    """What happens to generators that die or stand still."""
+
+    first_pause_seconds: float = Field(default=1.0, gt=0)
+    """Pause before the first replacement; doubles with every failure in a row."""
+
+    longest_pause_seconds: float = Field(default=60.0, gt=0)
+    """The pause grows no longer than this."""
+
+    healthy_seconds: float = Field(default=300.0, gt=0)
+    """A generator that served this long has proved itself: its earlier failures are forgotten."""
+
+    max_failures: int = Field(default=5, ge=1)
+    """Failures in a row after which a slot is given up and says why; `magicrl scale` tries it anew."""
+
+    stuck_seconds: float = Field(default=180.0, gt=0)
+    """A generator whose heartbeat, or whose work, stands still this long is killed and replaced."""
+
+
+class AutoscaleConfig(Section):
+    """Optional: the number of generators follows who waits for whom (the law: actors/autoscale.py)."""
+
+    least: int = Field(default=1, ge=0)
+    """Never fewer generators than this."""
+
+    most: int = Field(default=8, ge=1)
+    """Never more generators than this."""
+
+    window_seconds: float = Field(default=120.0, gt=0)
+    """Length of one observation."""
+
+    up_at: float = Field(default=0.2, gt=0, le=1)
+    """One more generator when the learner waited for data for this share of a window."""
+
+    down_at: float = Field(default=0.3, gt=0, le=1)
+    """One fewer when admission held the generators back for this share of a window."""
+
+    patience: int = Field(default=2, ge=1)
+    """Windows in a row that must agree before anything changes."""
+
+
 class ActorsConfig(Section):
     """The generators of one run."""
 
@@ -90,6 +131,9 @@ class ActorsConfig(Section):
     resources: dict[str, float] = Field(default_factory=dict)
     """Further Ray resources of one generator, to keep generators on nodes of their own."""
 
+    ray_seconds: float = Field(default=600.0, gt=0)
+    """How long a generator may wait for Ray to find its resources, before its start counts as failed."""
+
     stop: tuple[str, ...] = ()
     """Texts that end a response besides the end-of-sequence token."""
 
@@ -103,6 +147,11 @@ class ActorsConfig(Section):
 
     drain_seconds: float = Field(default=60.0, ge=0)
     """On a stop, how long responses in flight may still finish before their groups are given back."""
+
+    healing: HealingConfig = HealingConfig()
+
+    autoscale: AutoscaleConfig | None = None
+    """None: as many generators as `generators` or `magicrl scale` say."""
 
     max_failures: int = Field(default=8, gt=0)
     """Groups that may fail one after the other before the generator gives up with the last error."""

@@ -1,158 +1,237 @@
-"""Generators as Ray actors: started, watched, asked, drained."""
+"""The generators of one run: started, healed, scaled, asked, drained. Driven by one thread of the driver."""
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
 import structlog
 
 from actors.engine import SamplingLimits
-from actors.generator import Generator
-from actors.spec import UNANNOUNCED, GeneratorSpec, start_generator
+from actors.healing import SlotHealth
+from actors.member import Member, ServeMetrics, outcome
+from actors.roster import Roster
+from actors.spec import UNANNOUNCED, GeneratorSpec
 from buffer.row import Row
+from buffer.server import connect
+from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
 from rewards.reward import Score
 
 log = structlog.get_logger()
 
-ServeMetrics = Callable[[str, int], None]
-"""Called once in the new process with its role and slot; must be picklable."""
-
 
 class GeneratorDied(RuntimeError):
-    """A generator ended by itself; the message is its own error text."""
-
-
-class GeneratorActor:
-    """The process around one Generator. vLLM runs inside it, so its engine processes die with it."""
-
-    def __init__(self, spec: GeneratorSpec, name: str, slot: int, serve_metrics: ServeMetrics | None) -> None:
-        self._spec = spec
-        self._name = name
-        self._slot = slot
-        self._serve_metrics = serve_metrics
-        self._generator: Generator | None = None
-
-    async def start(self) -> str:
-        """Load the model; the name of the generator. Raises whatever says what to fix."""
-        self._generator = await start_generator(self._spec, self._name, self._slot, self._serve_metrics)
-        return self._name
-
-    async def run(self) -> Mapping[str, Any]:
-        """Generate until drained or stopped; the last report."""
-        generator = self._started()
-        try:
-            await generator.run()
-        finally:
-            await generator.close()
-        return generator.report()
-
-    async def drain(self, reason: str) -> None:
-        """Lease nothing more and end when the groups in flight are done."""
-        self._started().drain(reason)
-
-    async def report(self) -> Mapping[str, Any]:
-        """The generator's report; before it has started only its name, slot and state."""
-        if self._generator is None:
-            return {"name": self._name, "slot": self._slot, "state": "starting"}
-        return {**self._generator.report(), "state": "draining" if self._generator.draining else "ready"}
-
-    async def evaluate(self, rows: Sequence[Row], samples: int, limits: SamplingLimits) -> list[list[Score]]:
-        """Borrow the engine: ``samples`` scores for each row."""
-        return await self._started().evaluate(rows, samples, limits)
-
-    def _started(self) -> Generator:
-        if self._generator is None:
-            raise RuntimeError(f"generator {self._name} has not started")
-        return self._generator
-
-
-@dataclass(eq=False)
-class Member:
-    """One generator of the fleet, as the driver sees it."""
-
-    slot: int
-    name: str
-    actor: Any
-    done: Any
+    """No generator is left that could go on; the message is the last one's own error text."""
 
 
 class Fleet:
-    """The generators of one run. Call from one thread of the driver."""
+    """Keeps as many generators alive as are wanted.
+
+    ``check`` is the whole of it, called about once a second: it takes in what started, ended or stands still,
+    replaces the dead after a pause, and follows the target. It never waits.
+    """
 
     def __init__(self, spec: GeneratorSpec, serve_metrics: ServeMetrics | None = None) -> None:
         self._spec = spec
         self._serve_metrics = serve_metrics
+        client = connect(spec.buffer.redis, spec.redis_url)
+        self._buffer = RolloutBuffer(client, spec.run, spec.buffer)
+        self._roster = Roster(client, spec.run)
+        self._roster.forget_target()
+        self._roster.save_spec(spec.shared())
+        self._target = 0
         self._members: list[Member] = []
+        self._health: dict[int, SlotHealth] = {}
         self._last: dict[str, Mapping[str, Any]] = {}
+        self._asked_for: int | None = None
 
     def start(self, count: int, seconds: float) -> None:
-        """Start ``count`` generators and wait until each serves. Raises GeneratorDied or TimeoutError."""
-        members = [self._create(slot) for slot in range(len(self._members), len(self._members) + count)]
-        starting = {member.actor.start.remote(): member for member in members}
-        self._members += members
-        done, waiting = ray.wait(list(starting), num_returns=len(starting), timeout=seconds)
-        for reference in done:
-            _result(reference, starting[reference])
-        if waiting:
-            names = ", ".join(starting[reference].name for reference in waiting)
-            free = ray.available_resources()
-            raise TimeoutError(f"{names} did not start within {seconds:.0f} s; Ray has {free} free")
-        for member in members:
-            member.done = member.actor.run.remote()
+        """Start ``count`` generators and wait until each serves or has failed.
 
-    def _create(self, slot: int) -> Member:
-        config = self._spec.actors
-        name = f"generator-{slot}-{uuid.uuid4().hex[:8]}"
-        actor = (
-            ray.remote(GeneratorActor)
-            .options(
-                name=f"{self._spec.run}-{name}",
-                num_cpus=config.num_cpus,
-                num_gpus=config.num_gpus,
-                resources=dict(config.resources),
-                max_restarts=0,
-            )
-            .remote(self._spec, name, slot, self._serve_metrics)
-        )
-        return Member(slot, name, actor, None)
+        Raises GeneratorDied if all failed, TimeoutError if not one serves within ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        self._target = count
+        self.check()
+        while any(member.state == "starting" for member in self._members):
+            if time.monotonic() > deadline:
+                self._start_too_slow(seconds)
+                return
+            ray.wait([m.starting for m in self._members if m.state == "starting"], timeout=1.0)
+            self._take_in(time.monotonic())
+        if count and not self._members:
+            raise GeneratorDied(next(health.reason for health in self._health.values()))
+
+    def _start_too_slow(self, seconds: float) -> None:
+        names = ", ".join(member.name for member in self._members if member.state == "starting")
+        text = f"{names} did not start within {seconds:.0f} s; free in Ray: {ray.available_resources()}"
+        if not any(member.state == "ready" for member in self._members):
+            raise TimeoutError(text)
+        log.warning("generators are slow to start", detail=text)
+
+    def scale(self, generators: int) -> None:
+        """Want that many generators from now on; slots that were given up are tried again."""
+        for health in self._health.values():
+            health.forgive()
+        self._target = generators
+
+    @property
+    def target(self) -> int:
+        """How many generators are wanted."""
+        return self._target
 
     def check(self) -> None:
-        """Raises GeneratorDied with the error text of a generator that ended with an error."""
-        running = {member.done: member for member in self._members if member.done is not None}
-        done, _ = ray.wait(list(running), num_returns=len(running), timeout=0) if running else ([], [])
-        for reference in done:
-            self._last[running[reference].name] = _result(reference, running[reference])
+        """One look after the fleet. Raises GeneratorDied when no wanted slot has any hope left."""
+        now = time.monotonic()
+        asked = self._roster.target()
+        if asked is not None and asked != self._asked_for:
+            self._asked_for = asked
+            self.scale(asked)
+        self._take_in(now)
+        self._fill(now)
+        self._shrink()
+        self._raise_if_hopeless()
 
-    def reports(self, seconds: float = 10.0) -> list[Mapping[str, Any]]:
-        """What each generator says of itself; the last known report of one that ended or does not answer."""
-        asked = {member.name: member.actor.report.remote() for member in self._members}
-        done, _ = (
-            ray.wait(list(asked.values()), num_returns=len(asked), timeout=seconds) if asked else ([], [])
-        )
-        for name, reference in asked.items():
-            if reference in done:
-                try:
-                    self._last[name] = ray.get(reference)
-                except ray.exceptions.RayError as error:
-                    log.debug("no report", generator=name, error=str(error))
-        return [self._last[member.name] for member in self._members if member.name in self._last]
+    def _raise_if_hopeless(self) -> None:
+        """Generators from outside the fleet are a hope too; with a target of 0 the learner waits for them."""
+        wanted = [self._slot_health(slot) for slot in self._slots()]
+        hopeless = bool(wanted) and not self._members and all(health.given_up for health in wanted)
+        if hopeless and not self._roster.reports():
+            raise GeneratorDied(wanted[-1].reason)
+
+    def _slot_health(self, slot: int) -> SlotHealth:
+        return self._health.setdefault(slot, SlotHealth(self._spec.actors.healing))
+
+    def _slots(self) -> range:
+        return range(self._target)
+
+    def _take_in(self, now: float) -> None:
+        for member in list(self._members):
+            member.ask()
+            if member.report:
+                self._last[member.name] = member.report
+            if member.state == "starting":
+                self._take_in_start(member, now)
+            elif (ended := outcome(member.done)) is not None:
+                self._take_in_end(member, ended, now)
+            elif member.feel(now) > self._spec.actors.healing.stuck_seconds:
+                self._lost(member, f"{member.name} stood still for {member.feel(now):.0f} s", now)
+
+    def _take_in_start(self, member: Member, now: float) -> None:
+        started = outcome(member.starting)
+        if started is None:
+            if (
+                now - member.started_at
+                > self._spec.actors.engine.start_seconds + self._spec.actors.ray_seconds
+            ):
+                self._lost(member, f"{member.name} did not start in time", now)
+        elif started[1] is not None:
+            self._lost(member, f"{member.name} did not start: {started[1]}", now)
+        else:
+            member.serve(now)
+            log.info("generator serves", name=member.name, slot=member.slot)
+
+    def _take_in_end(self, member: Member, ended: tuple[Any, str | None], now: float) -> None:
+        report, error = ended
+        if error is not None:
+            self._lost(member, f"{member.name}: {error}", now)
+            return
+        self._last[member.name] = report
+        self._members.remove(member)
+        member.kill()
+
+    def _lost(self, member: Member, reason: str, now: float) -> None:
+        """Give its groups to others and plan its replacement."""
+        health = self._slot_health(member.slot)
+        health.failed(reason, now, now - member.started_at if member.state != "starting" else 0.0)
+        self._members.remove(member)
+        member.kill()
+        self._buffer.release(member.name)
+        self._roster.leave(member.name)
+        next_step = "slot given up" if health.given_up else f"next try in {health.retry_at - now:.0f} s"
+        log.error("generator lost", name=member.name, reason=reason, failures=health.failures, next=next_step)
+
+    def _fill(self, now: float) -> None:
+        taken = {member.slot for member in self._members}
+        for slot in self._slots():
+            if slot not in taken and self._slot_health(slot).may_start(now):
+                self._members.append(Member.create(self._spec, slot, self._serve_metrics))
+
+    def _shrink(self) -> None:
+        for member in list(self._members):
+            if member.slot < self._target:
+                continue
+            if member.state == "starting":
+                self._members.remove(member)
+                member.kill()
+            elif member.state == "ready":
+                log.info("generator drains", name=member.name, slot=member.slot)
+                member.drain("scaled down")
+
+    def reports(self) -> list[Mapping[str, Any]]:
+        """What each living generator last said of itself, this moment's answer not waited for."""
+        for member in self._members:
+            member.ask()
+            if member.report:
+                self._last[member.name] = member.report
+        return [member.report for member in self._members if member.report]
+
+    def health(self) -> dict[int, SlotHealth]:
+        """The failures by slot."""
+        return dict(self._health)
 
     def wait_for(self, version: PolicyVersion, seconds: float) -> None:
         """Wait until every generator serves ``version`` or newer. Raises GeneratorDied, TimeoutError."""
         deadline = time.monotonic() + seconds
-        while behind := [report for report in self.reports() if _version(report) < version]:
-            self.check()
+        while behind := [member for member in self._members if _version(member.report) < version]:
             if time.monotonic() > deadline:
-                loaded = {report["name"]: report.get("version", "none") for report in behind}
+                loaded = {member.name: str(_version(member.report)) for member in behind}
                 raise TimeoutError(f"weights {version} not loaded within {seconds:.0f} s by {loaded}")
-            time.sleep(0.1)
+            self._buffer.wait_bell(0.2)
+            self.check()
+
+    def evaluate(
+        self, rows: Sequence[Row], samples: int, limits: SamplingLimits, seconds: float
+    ) -> list[list[Score]]:
+        """Scores for each row, the rows shared among the generators. Raises GeneratorDied, TimeoutError."""
+        members = [member for member in self._members if member.state == "ready"]
+        if not members:
+            raise GeneratorDied("no generator is ready to evaluate on")
+        parts = [rows[index :: len(members)] for index in range(len(members))]
+        asked = [
+            m.actor.evaluate.remote(part, samples, limits) for m, part in zip(members, parts, strict=True)
+        ]
+        _, waiting = ray.wait(asked, num_returns=len(asked), timeout=seconds)
+        if waiting:
+            raise TimeoutError(f"evaluation of {len(rows)} problems did not end within {seconds:.0f} s")
+        scores: list[list[Score]] = [[] for _ in rows]
+        for index, (reference, member) in enumerate(zip(asked, members, strict=True)):
+            ended = outcome(reference)
+            if ended is None or ended[1] is not None:
+                raise GeneratorDied(f"{member.name}: {ended and ended[1]}")
+            scores[index :: len(members)] = ended[0]
+        return scores
+
+    def stop(self, seconds: float) -> None:
+        """Drain all and wait; what has not ended by then is killed, engine processes included."""
+        self._target = 0
+        for member in self._members:
+            if member.state == "ready":
+                member.drain("the run ends")
+        running = [member.done for member in self._members if member.done is not None]
+        if running:
+            ray.wait(running, num_returns=len(running), timeout=seconds)
+        for member in list(self._members):
+            ended = outcome(member.done) if member.done is not None else None
+            if ended is not None and ended[0] is not None:
+                self._last[member.name] = ended[0]
+            member.kill()
+            self._roster.leave(member.name)
+        self._members.clear()
 
     def summary(self) -> dict[str, Any]:
         """All generators together, those that ended too: tokens, tokens per second, idle share and causes."""
@@ -172,44 +251,6 @@ class Fleet:
             "weights_loaded": sum(report["loads"] for report in reports),
         }
 
-    def evaluate(
-        self, rows: Sequence[Row], samples: int, limits: SamplingLimits, seconds: float
-    ) -> list[list[Score]]:
-        """Scores for each row, the rows shared among the generators. Raises GeneratorDied, TimeoutError."""
-        members = self._members
-        parts = [rows[index :: len(members)] for index in range(len(members))]
-        asked = [
-            m.actor.evaluate.remote(part, samples, limits) for m, part in zip(members, parts, strict=True)
-        ]
-        _, waiting = ray.wait(asked, num_returns=len(asked), timeout=seconds)
-        if waiting:
-            raise TimeoutError(f"evaluation of {len(rows)} problems did not end within {seconds:.0f} s")
-        scores: list[list[Score]] = [[] for _ in rows]
-        for index, (reference, member) in enumerate(zip(asked, members, strict=True)):
-            scores[index :: len(members)] = _result(reference, member)
-        return scores
-
-    def stop(self, seconds: float) -> None:
-        """Drain all and wait; what has not ended by then is killed, engine processes included."""
-        for member in self._members:
-            member.actor.drain.remote("the run ends")
-        running = [member.done for member in self._members if member.done is not None]
-        if running:
-            ray.wait(running, num_returns=len(running), timeout=seconds)
-        self.reports(seconds=2.0)
-        for member in self._members:
-            ray.kill(member.actor, no_restart=True)
-        self._members.clear()
-
 
 def _version(report: Mapping[str, Any]) -> PolicyVersion:
     return PolicyVersion.parse(report.get("version", str(UNANNOUNCED)))
-
-
-def _result(reference: Any, member: Member) -> Any:
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        raise GeneratorDied(f"{member.name}: {error.cause or error}") from error
-    except ray.exceptions.RayError as error:
-        raise GeneratorDied(f"{member.name}: {error}") from error

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from actors.bell import Bell
 from actors.config import ActorsConfig
-from actors.engine import Engine, EngineBroken, Sample, SamplingLimits
+from actors.engine import Engine, Sample, SamplingLimits
+from actors.group_run import GroupRunner, Rows, StageRules
 from actors.heart import Heart
 from actors.idle import Cause, IdleClock
-from actors.rendering import PromptTooLong
+from actors.roster import Roster
 from actors.sampling import Effort, Graders, GroupSampler, Renderer
 from actors.weight_watch import WeightWatch
 from buffer.prompts import Lease, PromptPool, Refusal
-from buffer.rollout import GroupId, RolloutGroup
+from buffer.rollout import GroupId
 from buffer.row import Row
-from buffer.selection import Selection, TruncationMask
-from buffer.store import DropReason, RolloutBuffer
+from buffer.selection import Selection
+from buffer.store import RolloutBuffer
 from buffer.weights import WeightStore
 from rewards.reward import Score
+
+__all__ = ["Generator", "StageRules"]
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -43,22 +48,6 @@ CAUSES: dict[Refusal | None, Cause] = {
     "paused": "paused",
     None: "starved",
 }
-
-
-class Rows(Protocol):
-    """Dataset rows by index (``buffer.dataset.Dataset``)."""
-
-    def __getitem__(self, index: int) -> Row:
-        """Raises KeyError for a row that was set aside."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StageRules:
-    """How the groups of one stage are sampled and selected. Their size comes with the lease."""
-
-    limits: SamplingLimits
-    truncation_mask: TruncationMask = "none"
 
 
 @dataclass(eq=False)
@@ -92,29 +81,31 @@ class Generator:
         selection: Selection,
         stages: Sequence[StageRules],
         config: ActorsConfig,
+        roster: Roster | None = None,
     ) -> None:
         self.name = name
         self.slot = slot
         self.engine = engine
         self._pool = pool
         self._buffer = buffer
-        self._dataset = dataset
         self._graders = graders
-        self._selection = selection
-        self._stages = stages
         self._config = config
+        self._roster = roster
         self._threads = ThreadPoolExecutor(16, thread_name_prefix=name)
         self._bell = Bell(buffer.wait_bell)
         self._watch = WeightWatch(name, engine, weights, buffer, self._call)
         self._sampler = GroupSampler(engine, prompts, graders, self._on_running, self._on_sample)
+        self._runner = GroupRunner(
+            self._sampler, buffer, dataset, selection, stages, self._call, config.max_failures
+        )
         self._work: dict[GroupId, Work] = {}
         self._running = 0
         self._idle = IdleClock(time.monotonic())
         self._begun = time.monotonic()
         self._outcomes: Counter[str] = Counter()
+        self._beats = 0
         self._responses = 0
         self._tokens = 0
-        self._failures_in_a_row = 0
         self._failure: asyncio.Future[None] | None = None
         self._draining: str | None = None
 
@@ -126,7 +117,7 @@ class Generator:
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         heart = Heart(
-            beat=lambda progress: self._buffer.heartbeat(self.name, progress),
+            beat=self._beat,
             progress=lambda: {group: work.effort.steps for group, work in list(self._work.items())},
             on_lost=lambda lost: _threadsafe(loop, self._lose, lost),
             on_failure=lambda error: _threadsafe(loop, self._fail, error),
@@ -144,6 +135,8 @@ class Generator:
             heart.close()
             await asyncio.to_thread(self._bell.close)
             await self._call(self._buffer.release, self.name)
+            if self._roster is not None:
+                await self._call(self._roster.leave, self.name)
             self._threads.shutdown(wait=False)
 
     def drain(self, reason: str) -> None:
@@ -175,12 +168,21 @@ class Generator:
         return list(await asyncio.gather(*(one(row) for row in rows)))
 
     def report(self) -> Mapping[str, Any]:
-        """JSON-able: version and lag, work in flight, tokens, seconds by cause of idleness, their ratio."""
-        self._note()
-        seconds = time.monotonic() - self._begun
+        """JSON-able: version and lag, work in flight, tokens, seconds by cause of idleness, their ratio.
+
+        From any thread. ``beat`` and ``progress`` grow while it lives and works.
+        """
+        now = time.monotonic()
+        idle, seconds = self._idle.at(now), now - self._begun
         return {
             "name": self.name,
             "slot": self.slot,
+            "node": socket.gethostname(),
+            "pid": os.getpid(),
+            "state": "draining" if self._draining else "ready",
+            "draining": self._draining,
+            "beat": self._beats,
+            "progress": self.engine.stats().tokens + self._responses,
             "version": str(self.engine.version),
             "lag": self._watch.lag,
             "groups_in_flight": len(self._work),
@@ -189,12 +191,11 @@ class Generator:
             "tokens": self._tokens,
             "seconds": seconds,
             "tokens_per_second": self._tokens / seconds if seconds else 0.0,
-            "idle_ratio": self._idle.ratio,
-            "idle_seconds": dict(self._idle.seconds),
-            "idle_cause": None if self._idle.busy else self._idle.cause,
+            "idle_ratio": idle.ratio,
+            "idle_seconds": dict(idle.seconds),
+            "idle_cause": None if idle.busy else idle.cause,
             "loads": self._watch.loads,
             "load_failures": dict(self._watch.failures),
-            "draining": self._draining,
         }
 
     async def _keep_current(self) -> None:
@@ -237,7 +238,7 @@ class Generator:
     async def _run_group(self, work: Work) -> None:
         """A group from lease to end: accepted, rejected, dropped, or lost with its lease."""
         try:
-            self._outcomes[await self._outcome(work)] += 1
+            self._outcomes[await self._runner.run(work.lease, work.effort)] += 1
         except asyncio.CancelledError:
             self._outcomes["lost" if work.lost else "given back"] += 1
             raise
@@ -248,50 +249,6 @@ class Generator:
             if self._work.get(work.lease.group) is work:
                 del self._work[work.lease.group]
             self._bell.ring()
-
-    async def _outcome(self, work: Work) -> str:
-        try:
-            group = await self._sample_group(work)
-        except TimeoutError:
-            return await self._drop(work, "straggler deadline")
-        except PromptTooLong as error:
-            log.warning("prompt too long", group=str(work.lease.group), error=str(error))
-            return await self._drop(work, "oversize")
-        except (ValueError, KeyError) as error:
-            return await self._failed(work, error)
-        self._failures_in_a_row = 0
-        return await self._hand_in(work, group)
-
-    async def _sample_group(self, work: Work) -> RolloutGroup:
-        lease = work.lease
-        row = self._dataset[lease.group.prompt]
-        limits = self._stages[lease.stage].limits
-        prompt, rollouts = await self._sampler.sample(row, lease.samples, limits, work.effort)
-        return RolloutGroup(lease.group, lease.stage, row.data_source, prompt, rollouts)
-
-    async def _hand_in(self, work: Work, group: RolloutGroup) -> str:
-        summary = group.summary
-        if all(verdict == "error" for verdict in summary.verdicts):
-            return await self._drop(work, "grading error")
-        if not self._selection(summary, self._stages[group.stage].truncation_mask):
-            await self._call(self._buffer.reject, work.lease, summary)
-            return "rejected"
-        result = await self._call(self._buffer.push, work.lease, group)
-        return result.reason if result.outcome == "refused" else result.outcome
-
-    async def _drop(self, work: Work, reason: DropReason) -> str:
-        await self._call(self._buffer.drop, work.lease, reason, work.effort.tokens)
-        return reason
-
-    async def _failed(self, work: Work, error: Exception) -> str:
-        """A group that could not be made: dropped and counted; too many in a row end the generator."""
-        log.error("group failed", generator=self.name, group=str(work.lease.group), error=repr(error))
-        self._failures_in_a_row += 1
-        if self._failures_in_a_row >= self._config.max_failures:
-            raise EngineBroken(
-                f"{self._failures_in_a_row} groups failed in a row; the last: {error!r}"
-            ) from error
-        return await self._drop(work, "grading error")
 
     async def _finish_work(self) -> None:
         """Let groups in flight end, within the deadline; nobody wants them once the run itself stops."""
@@ -307,6 +264,13 @@ class Generator:
         self._draining = self._draining or f"failed: {error}"
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
+
+    def _beat(self, progress: Mapping[GroupId, int]) -> Sequence[GroupId]:
+        """On the heart's thread."""
+        self._beats += 1
+        if self._roster is not None:
+            self._roster.post(self.report())
+        return self._buffer.heartbeat(self.name, progress)
 
     def _lose(self, groups: Sequence[GroupId]) -> None:
         for work in (self._work[group] for group in groups if group in self._work):

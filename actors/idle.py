@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Cause = Literal["start", "backpressure", "starved", "sync", "paused", "stopping"]
@@ -31,6 +31,12 @@ class IdleClock:
         self.since = max(now, self.since)
         self.busy = self.busy if busy is None else busy
         self.cause = cause or self.cause
+
+    def at(self, now: float) -> IdleClock:
+        """A copy with the time up to ``now`` booked; may be called from another thread."""
+        copy = replace(self, seconds=dict(self.seconds))
+        copy.update(now)
+        return copy
 
     @property
     def ratio(self) -> float:

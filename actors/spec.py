@@ -5,12 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 
 from actors.config import ActorsConfig, Section, VllmConfig
 from actors.generator import Generator, StageRules
 from actors.rendering import PromptRenderer
+from actors.roster import Roster
 from actors.vllm_engine import VllmEngine
 from buffer.config import BufferConfig
 from buffer.dataset import read_dataset
@@ -20,7 +22,7 @@ from buffer.selection import load_selection
 from buffer.server import connect
 from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights
+from buffer.weights import DiskWeights, WeightStore
 from rewards.config import RewardsConfig
 from rewards.workers import GraderPool
 
@@ -39,8 +41,8 @@ class GeneratorSpec(Section):
     """The run's Redis; how to log in is in ``buffer.redis``."""
     model: Path
     """Model folder: architecture and tokenizer; its weights are replaced by the announced ones."""
-    weights: Path
-    """Root of the published weights."""
+    weights: str | Path
+    """Where the published weights are: a folder, or http://host:port of a weights server."""
     data: tuple[Path, ...]
     """Dataset files, in the order in which the pool was filled from them."""
     stages: tuple[StageRules, ...]
@@ -57,6 +59,14 @@ class GeneratorSpec(Section):
     buffer: BufferConfig = BufferConfig()
     rewards: RewardsConfig = RewardsConfig()
 
+    def shared(self) -> str:
+        """JSON for generators that join from elsewhere; secrets stay out, a joiner brings its own."""
+        redis = self.buffer.redis.model_copy(update={"password": None, "url": None})
+        buffer = self.buffer.model_copy(update={"redis": redis})
+        parts = urlsplit(self.redis_url)
+        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return self.model_copy(update={"buffer": buffer, "redis_url": bare}).model_dump_json()
+
     def engine_config(self) -> VllmConfig:
         """The engine's settings, with what the run implies filled in."""
         longest = self.max_prompt_tokens + max(rules.limits.max_tokens for rules in self.stages)
@@ -64,6 +74,11 @@ class GeneratorSpec(Section):
         given = self.actors.engine
         missing = {name: value for name, value in implied.items() if getattr(given, name) is None}
         return given.model_copy(update=missing)
+
+
+def open_weights(spec: GeneratorSpec) -> WeightStore:
+    """The store that ``spec.weights`` names."""
+    return DiskWeights(spec.weights, spec.buffer.weights.keep)
 
 
 async def start_generator(
@@ -87,11 +102,12 @@ async def start_generator(
         engine,
         pool=PromptPool(client, spec.run, spec.buffer),
         buffer=RolloutBuffer(client, spec.run, spec.buffer),
-        weights=DiskWeights(spec.weights, spec.buffer.weights.keep),
+        weights=open_weights(spec),
         dataset=dataset,
         prompts=prompts,
         graders=GraderPool(spec.rewards),
         selection=load_selection(spec.buffer.selection),
         stages=spec.stages,
         config=spec.actors,
+        roster=Roster(client, spec.run),
     )

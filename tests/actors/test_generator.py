@@ -141,9 +141,9 @@ def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run:
 
     async def main() -> None:
         generator = small_run.generator("one", slow)
-        rules = generator._stages[0]
+        rules = generator._runner._stages[0]
         limits = SamplingLimits(max_tokens=32, deadline=0.1)
-        generator._stages = [type(rules)(limits, rules.truncation_mask)]
+        generator._runner._stages = [type(rules)(limits, rules.truncation_mask)]
         running = asyncio.create_task(generator.run())
         await until(lambda: sum(small_run.buffer.books().dropped.values()) >= 4)
         generator.drain("enough")

@@ -1,0 +1,41 @@
+"""How many generators there should be, from who waits for whom. Pure.
+
+    learner waited for data     >= up_at   of a window, `patience` windows in a row:  one more
+    generators held back        >= down_at of a window, `patience` windows in a row:  one fewer
+
+Held back means blocked by admission: they are ahead of the learner as far as the staleness bound lets them.
+Both at once means that the bound, not the number of generators, is what limits: nothing changes.
+After a change the count of windows begins anew, so the effect is seen before the next step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.config import AutoscaleConfig
+
+
+@dataclass
+class Autoscaler:
+    """The law with its memory. ``target`` is what it asks for now."""
+
+    config: AutoscaleConfig
+    target: int
+    starved: int = 0
+    blocked: int = 0
+
+    def observe(self, learner_waited: float, generators_blocked: float) -> int:
+        """One window's shares (0 to 1) of time; returns the new target, always within the bounds."""
+        up = learner_waited >= self.config.up_at
+        down = generators_blocked >= self.config.down_at
+        self.starved = self.starved + 1 if up and not down else 0
+        self.blocked = self.blocked + 1 if down and not up else 0
+        wanted = self.target
+        if self.starved >= self.config.patience:
+            wanted += 1
+        elif self.blocked >= self.config.patience:
+            wanted -= 1
+        wanted = min(max(wanted, self.config.least), self.config.most)
+        if wanted != self.target:
+            self.target, self.starved, self.blocked = wanted, 0, 0
+        return self.target
