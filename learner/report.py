@@ -22,7 +22,8 @@ class StepReport:
 
     version: the one that was trained, as ``lineage.step``. rewards, lengths, truncation: of the batch;
     pass_rates and outcomes count all groups that finished for this step, flat ones too (pass_rates by the
-    buckets of buffer/outcomes.py). staleness: groups by the age of their oldest token, in steps. entropy: e_k, what the controller went by; entropy_exact: of this step's
+    buckets of buffer/outcomes.py). staleness: groups by the age of their oldest token, in steps.
+    entropy: e_k, what the controller went by; entropy_exact: of this step's
     forward pass. loss_policy, loss_entropy, loss_kl: the terms as they enter the loss. gap, gap_max,
     mismatch_kl: over the gap_tokens sampled by the trained version. seconds: wait, fetch, fwdbwd, optim,
     publish, commit, checkpoint. applied: False if the gradient was not finite and the update was skipped.
