@@ -30,7 +30,7 @@ def redis_server() -> Iterator[EmbeddedRedis]:
         yield server
 
 
-@pytest.fixture()
+@pytest.fixture
 def client(redis_server: EmbeddedRedis) -> Iterator[redis.Redis]:
     connection = connect(BufferConfig().redis, redis_server.url)
     yield connection
@@ -40,7 +40,8 @@ def client(redis_server: EmbeddedRedis) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="session")
 def make_group() -> MakeGroup:
-    """A group for a lease; ``spans`` gives (version, tokens) per rollout, default all by the lease's version."""
+    """A group for a lease; ``spans`` gives (version, tokens) per rollout, default all by the lease's
+    version."""
 
     def make(
         lease: Lease,
@@ -95,7 +96,7 @@ class World:
 MakeWorld = Callable[..., World]
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_world(client: redis.Redis, make_group: MakeGroup) -> MakeWorld:
     """Opens a run: ``batch`` groups a step (or ``stages``), ``prompts`` prompts of source "math"."""
     return world_maker(client, make_group)

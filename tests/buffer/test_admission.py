@@ -61,7 +61,8 @@ def test_work_for_the_next_stage_starts_before_it_begins() -> None:
 
 
 def feasible(schedule: BatchSchedule, staleness: int, next_step: int, versions: list[int]) -> bool:
-    """Whether claims by earliest deadline train all groups of stage 0 in time, each batch filled up by others."""
+    """Whether claims by earliest deadline train all groups of stage 0 in time, each batch filled up by
+    others."""
     left = sorted(versions)
     for step in range(next_step, next_step + 20):
         take = schedule.batch(step) if schedule.stage(step) == 0 else 0
@@ -94,7 +95,8 @@ def test_the_inequality_says_exactly_whether_a_schedule_exists(
 
 @pytest.mark.parametrize("staleness", [0, 1, 2, 4])
 def test_a_hundred_thousand_groups_are_trained_in_time_and_without_deadlock(staleness: int) -> None:
-    """Lagging generators, long-tailed durations, flat groups, three batch sizes; time is a simulated clock."""
+    """Lagging generators, long-tailed durations, flat groups, three batch sizes; time is a simulated
+    clock."""
     rng = random.Random(staleness)
     steps = 100_000 // 20
     schedule = BatchSchedule((StageBatch(0, 16, 2), StageBatch(1500, 32, 2), StageBatch(3000, 12, 2)), steps)
@@ -139,7 +141,7 @@ def test_redis_and_the_twin_decide_alike(
         if name == "lease":
             version = max(0, twin.next_step - number % (staleness + 2))
             expected = []
-            while len(expected) < number and (stage := twin.may_start(version)) is not None:
+            while len(expected) < number and twin.may_start(version) is not None:
                 expected.append(twin.start(version))
             reply = world.pool.lease("g", PolicyVersion(1, version), number)
             assert [lease.stage for lease in reply.leases] == expected

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,7 +80,8 @@ class Model:
         self.ended[how] += 1
 
     def begin(self, lineage: Lineage) -> None:
-        """A restart: what was trained since the fork comes back or is rolled back, the rest is let in anew."""
+        """A restart: what was trained since the fork comes back or is rolled back, the rest is let in
+        anew."""
         self.lineages.append(lineage)
         self.next = self.begun = self.durable = lineage.fork_step
         waiting = self.at("in_flight", "pending")
@@ -282,10 +282,16 @@ class BufferMachine(RuleBasedStateMachine):
     @ready
     def drop(self, number: int) -> None:
         lease = self.pick(number)
-        if lease and (group := self.model.groups.get(str(lease.group))) and group.place == "in_flight":
-            if group.attempt == lease.attempt and not group.lost:
-                self.model.end(str(lease.group), "drained")
-                self.buffer.drop(lease, "drained")
+        group = self.model.groups.get(str(lease.group)) if lease else None
+        if (
+            lease
+            and group
+            and group.place == "in_flight"
+            and group.attempt == lease.attempt
+            and not group.lost
+        ):
+            self.model.end(str(lease.group), "drained")
+            self.buffer.drop(lease, "drained")
 
     @rule(number=st.integers(0, 99))
     @ready
@@ -412,9 +418,9 @@ class BufferMachine(RuleBasedStateMachine):
         assert kept == {name for name, group in self.model.groups.items() if group.body}
 
 
-@pytest.fixture()
-def machine(client: redis.Redis, make_group: Any) -> Iterator[type[BufferMachine]]:
-    yield type("Machine", (BufferMachine,), {"client": client, "make_group": staticmethod(make_group)})
+@pytest.fixture
+def machine(client: redis.Redis, make_group: Any) -> type[BufferMachine]:
+    return type("Machine", (BufferMachine,), {"client": client, "make_group": staticmethod(make_group)})
 
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

@@ -1,0 +1,255 @@
+"""RolloutBuffer: one place for every group, whoever comes late, twice or from the past."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from buffer.admission import BatchSchedule, StageBatch
+from buffer.books import DROP_REASONS, Books
+from buffer.store import Claim, CorruptGroup, Fenced, RolloutBuffer, Short, WrongStep
+from buffer.versions import Lineage, PolicyVersion
+
+
+def test_the_way_of_a_group(make_world: Any) -> None:
+    world = make_world(batch=2)
+    leases = world.start(4)
+    assert world.buffer.books() == Books(started=4, in_flight=4)
+    assert world.buffer.reject(leases[0], world.make_group(leases[0], (1, 1)).summary).accepted
+    world.finish(leases[1:])
+    claim = world.buffer.claim(1, 0)
+    assert isinstance(claim, Claim)
+    assert world.buffer.books() == Books(started=4, pending=1, claimed=2, rejected=1)
+    fetched = world.buffer.fetch(claim.groups)
+    assert [group.summary for group in fetched] == [group.summary for group in claim.groups]
+    world.buffer.commit(1, 0)
+    assert world.buffer.books() == Books(started=4, pending=1, trained=2, rejected=1)
+
+
+def test_a_short_claim_says_what_it_waits_for(make_world: Any) -> None:
+    world = make_world(batch=2, staleness=0)
+    world.finish(world.start(2)[:1])
+    short = world.buffer.claim(1, 0)
+    assert isinstance(short, Short)
+    assert (short.have, short.need, short.in_flight, short.overdue) == (1, 2, 1, 1)
+    assert "1 of 2 groups, 1 in flight, 1 of them due" in short.why
+
+
+def test_a_repeated_push_is_accepted_and_another_copy_is_not(make_world: Any) -> None:
+    world = make_world(batch=2)
+    lease = world.start(1)[0]
+    world.buffer.release("g0")
+    again = world.start(1, actor="g1")[0]
+    assert again.group == lease.group
+    assert again.attempt != lease.attempt
+    assert world.buffer.push(lease, world.make_group(lease)).outcome == "accepted"  # the first copy in wins
+    assert world.buffer.push(lease, world.make_group(lease)).outcome == "accepted"
+    assert world.buffer.push(again, world.make_group(again)).outcome == "duplicate"
+    assert world.buffer.reject(again, world.make_group(again, (0, 0)).summary).outcome == "duplicate"
+    assert world.buffer.books() == Books(started=1, pending=1, counters={"leases_lost": 1, "reissued": 1})
+    assert len(list(world.buffer.client.scan_iter("*:body:*"))) == 1
+
+
+def test_late_copies_are_refused_after_the_commit_too(make_world: Any) -> None:
+    world = make_world(batch=2, staleness=0)
+    leases = world.start(2)
+    world.finish(leases)
+    world.buffer.claim(1, 0)
+    world.buffer.commit(1, 0)
+    world.buffer.checkpoint_durable(1, 1)
+    assert world.buffer.push(leases[0], world.make_group(leases[0])).outcome == "unknown"
+    assert world.buffer.books() == Books(started=2, trained=2)
+    assert not list(world.buffer.client.scan_iter("*:body:*"))
+
+
+def test_a_group_of_another_lease_is_a_mistake(make_world: Any) -> None:
+    world = make_world()
+    one, two = world.start(2)
+    with pytest.raises(ValueError, match="is not what lease"):
+        world.buffer.push(one, world.make_group(two))
+
+
+def test_an_oversize_group_is_dropped_with_its_length(make_world: Any) -> None:
+    world = make_world(max_body_bytes=100)
+    lease = world.start(1)[0]
+    result = world.buffer.push(lease, world.make_group(lease, tokens=50))
+    assert (result.outcome, result.reason) == ("refused", "oversize")
+    books = world.buffer.books()
+    assert (books.dropped, books.dropped_tokens, books.balanced) == ({"oversize": 1}, {"oversize": 100}, True)
+
+
+def test_a_corrupt_body_is_dropped_and_the_step_claimed_anew(make_world: Any) -> None:
+    world = make_world(batch=2)
+    world.finish(world.start(3))
+    claim = world.buffer.claim(1, 0)
+    bad = claim.groups[1]
+    world.buffer.client.setrange(bad.body_key, 30, b"\xff\xff\xff")
+    with pytest.raises(CorruptGroup, match="checksum") as error:
+        world.buffer.fetch(claim.groups)
+    assert error.value.ids == (bad.summary.id,)
+    world.buffer.unclaim(1, 0, error.value.ids)
+    again = world.buffer.claim(1, 0)
+    assert isinstance(again, Claim)
+    assert bad.summary.id not in {group.summary.id for group in again.groups}
+    assert world.buffer.books() == Books(started=3, claimed=2, dropped={"corrupt": 1})
+
+
+def test_stragglers_are_dropped_at_their_deadline_and_counted(make_world: Any) -> None:
+    world = make_world(batch=2, staleness=0, straggler_seconds=1e-9)
+    slow, fast = world.start(2)
+    world.finish([fast])
+    world.buffer.heartbeat("g0", {slow.group: 700})
+    assert isinstance(world.buffer.claim(1, 0), Short)
+    assert isinstance(world.buffer.claim(1, 0), Short)  # drops it
+    books = world.buffer.books()
+    assert books.dropped == {"straggler deadline": 1}
+    assert books.dropped_tokens == {"straggler deadline": 700}
+    world.finish(world.start(1))
+    assert isinstance(world.buffer.claim(1, 0), Claim)
+
+
+def test_the_wrong_step_and_the_dead_are_refused(make_world: Any) -> None:
+    world = make_world(batch=2)
+    with pytest.raises(WrongStep, match="step 0 is claimed next"):
+        world.buffer.claim(1, 5)
+    assert world.buffer.begin_lineage(1, 0, floor=7) == Lineage(8, 1, 0)
+    for call in (
+        lambda: world.buffer.claim(1, 0),
+        lambda: world.buffer.commit(1, 0),
+        lambda: world.buffer.unclaim(1, 0, []),
+        lambda: world.buffer.announce(PolicyVersion(1, 1)),
+        lambda: world.buffer.checkpoint_begun(1, 0),
+        lambda: world.buffer.checkpoint_durable(1, 0),
+        lambda: world.buffer.beat(1),
+    ):
+        with pytest.raises(Fenced, match="lineage 1 was replaced by lineage 8"):
+            call()
+    world.buffer.announce(PolicyVersion(8, 0))
+    assert world.buffer.announced() == PolicyVersion(8, 0)
+
+
+def test_two_learners_cannot_claim_the_same_step_differently(make_world: Any) -> None:
+    world = make_world(batch=2)
+    world.finish(world.start(4))
+    rival = RolloutBuffer(world.buffer.client, world.buffer.run, world.buffer.config)
+    assert world.buffer.claim(1, 0) == rival.claim(1, 0)
+    assert world.buffer.books().claimed == 2
+
+
+def test_lineages_in_a_chain_of_three(make_world: Any) -> None:
+    """1 forks at 6 to 2, 2 at 9 to 3, and 4 starts from 1 at 4: valid is what no fork on the path cut off."""
+    world = make_world(batch=2, staleness=4)
+    world.buffer.begin_lineage(1, 6)
+    world.buffer.begin_lineage(2, 9)
+    refused = {
+        (1, 6): None,
+        (1, 7): "stale",
+        (2, 9): None,
+        (2, 10): "stale",
+        (3, 9): None,
+        (4, 9): "stale",
+    }
+    for (lineage, step), reason in refused.items():
+        assert world.pool.lease("g", PolicyVersion(lineage, step), 1).refused == (
+            reason or ("stale" if step + 4 < 9 else None)
+        )
+    assert world.buffer.begin_lineage(1, 4) == Lineage(4, 1, 4)
+    assert world.pool.lease("g", PolicyVersion(2, 4), 1).refused == "stale"
+    assert world.pool.lease("g", PolicyVersion(1, 4), 1).refused is None
+    assert world.buffer.lineages() == [Lineage(1, 0, 0), Lineage(2, 1, 6), Lineage(3, 2, 9), Lineage(4, 1, 4)]
+
+
+def test_tokens_of_an_undone_future_are_refused(make_world: Any) -> None:
+    world = make_world(batch=2, staleness=2)
+    lease = world.start(1)[0]
+    world.buffer.begin_lineage(1, 0)
+    group = world.make_group(lease, spans=[(PolicyVersion(1, 0), 3), (PolicyVersion(1, 1), 3)])
+    result = world.buffer.push(lease, group)
+    assert (result.outcome, result.reason) == ("refused", "invalid lineage")
+    assert world.buffer.books() == Books(
+        started=1, dropped={"invalid lineage": 1}, dropped_tokens={"invalid lineage": 12}
+    )
+
+
+def test_the_ledger_filters_what_redis_forgot_to_have_trained(make_world: Any) -> None:
+    """The Redis of a moment ago is put back: a commit and the next claim are forgotten."""
+    world = make_world(batch=2, staleness=1)
+    world.finish(world.start(4))
+    old = {key: world.buffer.client.dump(key) for key in world.buffer.client.scan_iter()}
+    first = world.buffer.claim(1, 0)
+    world.buffer.commit(1, 0)
+    world.buffer.client.flushdb()
+    for key, value in old.items():
+        world.buffer.client.restore(key, 0, value)
+    second = world.buffer.claim(1, 1)
+    assert isinstance(second, Claim)
+    assert not {group.summary.id for group in first.groups} & {group.summary.id for group in second.groups}
+    assert world.buffer.books() == Books(started=4, claimed=2, trained=2)
+
+
+def test_a_changed_schedule_readmits_what_fits_and_books_the_rest(make_world: Any) -> None:
+    world = make_world(batch=4, staleness=1)
+    world.finish(world.start(8))
+    world.buffer.open(BatchSchedule((StageBatch(0, 1, 2),)))
+    world.buffer.begin_lineage(1, 0)
+    books = world.buffer.books()
+    assert (books.pending, books.dropped, books.balanced) == (2, {"stage changed": 6}, True)
+
+
+def test_end_books_what_is_left(make_world: Any) -> None:
+    world = make_world()
+    world.finish(world.start(3)[:2])
+    world.buffer.stop("enough")
+    assert world.buffer.stopping() == "enough"
+    assert world.pool.lease("g", PolicyVersion(1, 0), 1).refused == "stopping"
+    assert world.buffer.end() == 3
+    assert world.buffer.books() == Books(started=3, dropped={"run ended": 3})
+    assert "run ended" in DROP_REASONS
+
+
+def test_a_memory_limit_below_the_worst_case_names_both_numbers(make_world: Any) -> None:
+    world = make_world()
+    client = world.buffer.client
+    client.config_set("maxmemory", 10_000_000)
+    try:
+        with pytest.raises(ValueError, match=r"maxmemory 10000000 .* below the 2176000000 bytes"):
+            world.buffer.open(BatchSchedule((StageBatch(0, 100, 16, 80_000),)))
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def test_outcomes_count_all_groups_by_pass_rate(make_world: Any) -> None:
+    world = make_world(batch=8)
+    leases = world.start(4)
+    for lease, rewards in zip(leases, [(0, 0), (1, 1), (0, 1), (1, 0, 0, 0)], strict=True):
+        group = world.make_group(lease, rewards)
+        world.buffer.push(lease, group) if len(set(rewards)) > 1 else world.buffer.reject(
+            lease, group.summary
+        )
+    outcomes = world.buffer.outcomes(0)
+    assert (outcomes.all_wrong, outcomes.all_right, outcomes.mixed, outcomes.samples) == (1, 1, 2, 10)
+    assert outcomes.histogram == (1, 0, 1, 0, 1, 0, 0, 0, 0, 1)
+    assert outcomes.groups == 4
+
+
+def test_the_bell_wakes_who_waits(make_world: Any) -> None:
+    world = make_world(batch=2)
+    listener = RolloutBuffer(world.buffer.client, world.buffer.run, world.buffer.config)
+    assert listener.wait_bell(1, "work")  # subscribing may have missed a ring
+    assert not listener.wait_bell(0.01, "work")
+    world.finish(world.start(1))
+    assert listener.wait_bell(5, "work")
+    assert not listener.wait_bell(0.01, "work")
+
+
+def test_an_incumbent_is_seen_by_its_beats_not_by_a_clock(make_world: Any) -> None:
+    import threading
+
+    world = make_world()
+    assert not world.buffer.incumbent_lives(0.05)
+    beating = threading.Timer(0.05, lambda: world.buffer.beat(1))
+    beating.start()
+    other = RolloutBuffer(world.buffer.client, world.buffer.run, world.buffer.config)
+    assert other.incumbent_lives(10)
+    beating.join()
