@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -66,6 +66,110 @@ class CodeConfig(Section):
     this process."""
 
 
+class LengthTerm(Section):
+    """Length-aware accuracy: replaces the grader's value by one that also depends on length, as
+    Phi-4-reasoning-plus does (Abdin et al. 2025, arXiv:2504.21318, section 4.1; its lengths are the defaults).
+    Short correct answers get the most, then long correct ones; long wrong ones lose less than short ones."""
+
+    kind: Literal["length"] = "length"
+    max_tokens: int = Field(31_744, ge=1)
+    """Length at which a correct answer is worth the least."""
+    correct_from: int = Field(25_600, ge=0)
+    """Length up to which a correct answer is worth the most, in tokens."""
+    wrong_until: int = Field(3_702, ge=1)
+    """Length from which a wrong answer costs the least, in tokens."""
+    correct: tuple[float, float] = (0.5, 1.0)
+    """Least and most for a correct answer."""
+    wrong: tuple[float, float] = (-1.0, -0.5)
+    """Most and least loss for a wrong answer. A truncated answer gets the second."""
+
+
+class OverlongTerm(Section):
+    """Soft overlong punishment, added (DAPO, Yu et al. 2025, arXiv:2503.14476, equation 13; its lengths are the
+    defaults)."""
+
+    kind: Literal["overlong"] = "overlong"
+    max_tokens: int = Field(20_480, ge=1)
+    """Length from which the whole penalty applies."""
+    cache_tokens: int = Field(4_096, ge=1)
+    """The penalty grows from 0 over this many tokens before ``max_tokens``."""
+    weight: float = 1.0
+    """The whole penalty."""
+
+
+class FormatTerm(Section):
+    """Added where the form is wrong: the thought is not one closed block, or there is not exactly one box after it."""
+
+    kind: Literal["format"] = "format"
+    penalty: float = Field(0.5, ge=0)
+    """Taken off for each of the two."""
+    think: bool = True
+    """Whether a closed thought is asked for."""
+    box: bool = True
+    """Whether exactly one box is asked for."""
+
+
+class RepetitionTerm(Section):
+    """Added: minus the share of n-grams that occur more often than allowed."""
+
+    kind: Literal["repetition"] = "repetition"
+    ngram: int = Field(5, ge=1)
+    """Words in an n-gram."""
+    allowed: int = Field(5, ge=1)
+    """Times an n-gram may occur before it counts as repetition."""
+    weight: float = 1.0
+    """Penalty of a response that is nothing but repetition."""
+
+
+class LanguageTerm(Section):
+    """Added: minus the share of letters that are in another script than the question's."""
+
+    kind: Literal["language"] = "language"
+    weight: float = 1.0
+    """Penalty of a response that is all in another script."""
+    free_ratio: float = Field(0.05, ge=0, le=1)
+    """Share of foreign letters that costs nothing (Greek letters and names)."""
+
+
+ShapingTerm = Annotated[
+    LengthTerm | OverlongTerm | FormatTerm | RepetitionTerm | LanguageTerm, Field(discriminator="kind")
+]
+
+
+class JudgeConfig(Section):
+    """A model as grader, behind any OpenAI-compatible endpoint."""
+
+    url: str = ""
+    """Base address, like http://127.0.0.1:8000/v1. Empty: no judge."""
+
+    model: str = ""
+    """The model's name at that endpoint."""
+
+    api_key_env: str = ""
+    """Name of the environment variable with the key; empty: none is sent."""
+
+    rubric: str = ""
+    """What to judge by, in words; empty: agreement with the reference answer where there is one, else correctness."""
+
+    deadline_seconds: float = Field(60.0, gt=0)
+    """Longest time for one answer, retries included; then the verdict is ``timeout``."""
+
+    retries: int = Field(3, ge=0)
+    """Further tries after a refused, failed or unreadable reply."""
+
+    concurrency: int = Field(16, ge=1)
+    """Requests at once from one pool."""
+
+    cache: int = Field(4096, ge=0)
+    """Verdicts remembered, by everything that was asked."""
+
+    max_tokens: int = Field(2048, ge=1)
+    """Longest reply of the judge."""
+
+    response_chars: int = Field(20_000, ge=1)
+    """The end of an answer (after the thought) that the judge gets to see."""
+
+
 class RewardsConfig(Section):
     """Graders by ability, and the worker processes they run in."""
 
@@ -81,3 +185,11 @@ class RewardsConfig(Section):
     math: MathConfig = MathConfig()
 
     code: CodeConfig = CodeConfig()
+
+    judge: JudgeConfig = JudgeConfig()
+
+    abilities: dict[str, Literal["math", "code", "judge"]] = {"math": "math", "code": "code"}
+    """Which grader a dataset row gets, by its ``ability``."""
+
+    shaping: tuple[ShapingTerm, ...] = ()
+    """Terms applied in this order to the grader's value; answers with verdict ``timeout`` or ``error`` keep theirs."""

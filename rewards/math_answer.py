@@ -73,7 +73,9 @@ def _options(prompt: str) -> dict[str, str]:
     text = prompt[-4000:]
     found = list(OPTION.finditer(text))
     ends = [*(match.start() for match in found[1:]), len(text)][: len(found)]
-    options = {match[1] or match[2]: text[match.end() : end].strip() for match, end in zip(found, ends, strict=True)}
+    options = {
+        match[1] or match[2]: text[match.end() : end].strip() for match, end in zip(found, ends, strict=True)
+    }
     return options if len(options) >= 2 and "A" in options else {}
 
 

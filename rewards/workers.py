@@ -3,106 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any
 
-import structlog
-
-from rewards import wire
+from rewards import metrics, wire
 from rewards.config import RewardsConfig
 from rewards.registry import Graders
 from rewards.reward import Problem, Score
-
-START_SECONDS = 60.0
-"""How long the stem may take to import the graders (about 1 s on a free core)."""
-
-log = structlog.get_logger()
-
-
-class WorkerUnavailable(RuntimeError):
-    """No grading worker could be started; the message holds the end of its error output."""
+from rewards.stem import Stem, kill
 
 
 @dataclass(slots=True)
 class _Job:
+    """how: keyword arguments of ``Graders.score``."""
+
     problem: Problem
     response: str
-    truncated: bool
+    how: dict[str, Any]
     result: Future[Score] = field(default_factory=Future)
 
 
-class _Stem:
-    """The process that workers are forked from; restarted when it is gone."""
-
-    def __init__(self, config: RewardsConfig) -> None:
-        self._config = config
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the stem
-
-    def worker(self) -> tuple[socket.socket, int]:
-        """A new worker's socket and process id; raises WorkerUnavailable."""
-        for _ in range(2):  # the second try is with a fresh stem
-            ours, theirs = socket.socketpair()
-            try:
-                with self._lock:
-                    control = self._running()
-                    socket.send_fds(control, [b"w"], [theirs.fileno()])
-                theirs.close()
-                return ours, int(wire.receive(ours, time.monotonic() + START_SECONDS)["pid"])
-            except (OSError, ValueError) as error:
-                ours.close()
-                theirs.close()
-                self.close()
-                log.warning("grading process was lost, starting another", error=str(error))
-        self._errors.seek(0)
-        raise WorkerUnavailable(
-            f"grading process does not start: {self._errors.read()[-500:].decode(errors='replace')}"
-        )
-
-    def _running(self) -> socket.socket:
-        if self._process is not None and self._control is not None and self._process.poll() is None:
-            return self._control
-        self._control, theirs = socket.socketpair()
-        root = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "rewards.worker_process", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-        )
-        theirs.close()
-        wire.send(self._control, {"config": self._config.model_dump(mode="json")})
-        return self._control
-
-    def close(self) -> None:
-        with self._lock:
-            process, control = self._process, self._control
-            self._process = self._control = None
-        if control is not None:
-            control.close()
-        if process is not None:
-            process.kill()
-            process.wait()
+Item = tuple[Problem, str] | tuple[Problem, str, bool]
 
 
 class GraderPool:
@@ -115,36 +45,49 @@ class GraderPool:
     def __init__(self, config: RewardsConfig | None = None) -> None:
         self._config = config or RewardsConfig()
         self._graders = Graders(self._config)
-        self._stem = _Stem(self._config)
+        self._stem = Stem(self._config)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._waiters: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._room: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._room = weakref.WeakKeyDictionary()
 
-    async def score(self, problem: Problem, response: str, *, truncated: bool = False) -> Score:
-        """Grade one answer without blocking the event loop. Never raises for a bad item."""
+    async def score(
+        self, problem: Problem, response: str, *, truncated: bool = False, tokens: int | None = None
+    ) -> Score:
+        """Grade one answer without blocking the event loop. Never raises for a bad item.
+
+        truncated: sampling was cut at the limit. tokens: the response's length, for shaping by length; without it
+        four characters count as one.
+        """
         loop = asyncio.get_running_loop()
         room = self._room.setdefault(loop, asyncio.Semaphore(self._config.queue))
         async with room:
-            return await asyncio.wrap_future(self._submit(problem, response, truncated))
+            how = {"truncated": truncated, "tokens": tokens}
+            return await asyncio.wrap_future(self._submit(_Job(problem, response, how)))
 
-    def score_many(self, items: Iterable[tuple[Problem, str] | tuple[Problem, str, bool]]) -> list[Score]:
+    def score_many(self, items: Iterable[Item]) -> list[Score]:
         """Grade (problem, response[, truncated]) items; results in the order of the items."""
-        scores: list[Score] = []
+        return list(self.score_each(items))
+
+    def score_each(self, items: Iterable[Item]) -> Iterable[Score]:
+        """Like score_many, each result as soon as those before it are there."""
         waiting: deque[Future[Score]] = deque()
         for problem, response, *rest in items:
             if len(waiting) >= self._config.queue:
-                scores.append(waiting.popleft().result())
-            waiting.append(self._submit(problem, response, bool(rest and rest[0])))
-        return scores + [future.result() for future in waiting]
+                yield waiting.popleft().result()
+            waiting.append(self._submit(_Job(problem, response, {"truncated": bool(rest and rest[0])})))
+        while waiting:
+            yield waiting.popleft().result()
 
-    def _submit(self, problem: Problem, response: str, truncated: bool) -> Future[Score]:
-        job = _Job(problem, response, truncated)
+    def _submit(self, job: _Job) -> Future[Score]:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this GraderPool is closed")
+            if self._graders.waits(job.problem):
+                return self._waiting().submit(self._graded_here, job)
             if len(self._threads) < self._config.workers:
                 thread = threading.Thread(target=self._run, name="grader", daemon=True)
                 self._threads.append(thread)
@@ -152,20 +95,36 @@ class GraderPool:
             self._jobs.put(job)
         return job.result
 
+    def _waiting(self) -> ThreadPoolExecutor:
+        """Threads for graders that wait for a network."""
+        if self._waiters is None:
+            self._waiters = ThreadPoolExecutor(self._config.judge.concurrency, thread_name_prefix="judge")
+        return self._waiters
+
+    def _graded_here(self, job: _Job) -> Score:
+        with metrics.observed(self._graders.name(job.problem)) as observed:
+            try:
+                observed.score = self._graders.score(job.problem, job.response, **job.how)
+            except Exception as error:  # noqa: BLE001 - a grader's bug must cost one answer
+                observed.score = Score(0.0, "error", f"{type(error).__name__}: {error}")
+        return observed.score
+
     def _run(self) -> None:
+        """One thread per worker: hands it jobs, and replaces it when it is lost."""
         worker: tuple[socket.socket, int] | None = None
         while (job := self._jobs.get()) is not None:
             if not job.result.set_running_or_notify_cancel():
                 continue
-            try:
-                worker = worker or self._stem.worker()
-                score, alive = self._grade(job, *worker)
-            except Exception as error:  # noqa: BLE001 - the caller must get an answer whatever happened here
-                score, alive = Score(0.0, "error", f"{type(error).__name__}: {error}"), False
+            with metrics.observed(self._graders.name(job.problem)) as observed:
+                try:
+                    worker = worker or self._stem.worker()
+                    observed.score, alive = self._grade(job, *worker)
+                except Exception as error:  # noqa: BLE001 - the caller must get an answer whatever happened here
+                    observed.score, alive = Score(0.0, "error", f"{type(error).__name__}: {error}"), False
             if not alive and worker is not None:
                 worker[0].close()
                 worker = None
-            job.result.set_result(score)
+            job.result.set_result(observed.score)
         if worker is not None:
             worker[0].close()
 
@@ -173,11 +132,17 @@ class GraderPool:
         """The score, and whether the worker can go on."""
         seconds = self._graders.deadline(job.problem)
         deadline = time.monotonic() + seconds
+        request = {
+            "problem": _plain(job.problem),
+            "response": job.response,
+            "how": job.how,
+            "deadline": seconds,
+        }
         try:
-            wire.send(link, _request(job, seconds), deadline)
+            wire.send(link, request, deadline)
             return Score(**wire.receive(link, deadline)), True
         except TimeoutError:
-            _kill(pid)
+            kill(pid)
             return Score(0.0, "timeout", f"no verdict within {seconds:g} s"), False
         except OSError:
             return Score(0.0, "error", "the grading process died"), False
@@ -191,6 +156,8 @@ class GraderPool:
             self._jobs.put(None)
         for thread in threads:
             thread.join()
+        if self._waiters is not None:
+            self._waiters.shutdown()
         self._stem.close()
 
     def __enter__(self) -> GraderPool:
@@ -202,24 +169,5 @@ class GraderPool:
         self.close()
 
 
-def _request(job: _Job, seconds: float) -> dict[str, Any]:
-    problem = job.problem
-    return {
-        "problem": {
-            "ability": problem.ability,
-            "ground_truth": problem.ground_truth,
-            "prompt": problem.prompt,
-            "data_source": problem.data_source,
-            "extra": None if problem.extra is None else dict(problem.extra),
-        },
-        "response": job.response,
-        "truncated": job.truncated,
-        "deadline": seconds,
-    }
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # it ended by itself in the meantime
+def _plain(problem: Problem) -> dict[str, Any]:
+    return {**asdict(problem), "extra": None if problem.extra is None else dict(problem.extra)}

@@ -46,7 +46,9 @@ def judge(tests: Tests, program: str, config: CodeConfig, *, bare: bool) -> Iter
                 deadline = 0.0
 
 
-def _one(tests: StdinTests | CallTests, test: Any, expected: Expected, sandbox: Sandbox, bare: bool) -> Ruling:
+def _one(
+    tests: StdinTests | CallTests, test: Any, expected: Expected, sandbox: Sandbox, bare: bool
+) -> Ruling:
     config = sandbox.config
     if isinstance(tests, StdinTests):
         outcome = sandbox.run(test.encode())

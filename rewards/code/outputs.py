@@ -15,7 +15,9 @@ ABSOLUTE_FROM = 1e-3
 
 def same_text(expected: Expected, output: str, tolerance: float) -> bool:
     """Lines equal but for whitespace at their ends and empty lines at the end; numbers as judges compare them."""
-    return any(_same_lines(lines(want), lines(output), expected.unordered, tolerance) for want in expected.values)
+    return any(
+        _same_lines(lines(want), lines(output), expected.unordered, tolerance) for want in expected.values
+    )
 
 
 def lines(text: str) -> list[str]:
@@ -32,7 +34,9 @@ def _same_lines(want: Sequence[str], got: Sequence[str], unordered: bool, tolera
     if len(want) != len(got):
         return False
     if unordered:
-        return _matched(want, got, lambda a, b: _matched(a.split(), b.split(), lambda x, y: _token(x, y, tolerance)))
+        return _matched(
+            want, got, lambda a, b: _matched(a.split(), b.split(), lambda x, y: _token(x, y, tolerance))
+        )
     return all(_same_line(a, b, tolerance) for a, b in zip(want, got, strict=True))
 
 
@@ -75,7 +79,9 @@ def _same(want: Any, got: Any, unordered: bool, tolerance: float) -> bool:
     if isinstance(want, bool) or isinstance(got, bool):
         return type(want) is type(got) and want == got
     if isinstance(want, float) and isinstance(got, int | float):
-        return want == got or math.isfinite(want) and math.isfinite(got) and _close(want, float(got), tolerance)
+        return (
+            want == got or math.isfinite(want) and math.isfinite(got) and _close(want, float(got), tolerance)
+        )
     if isinstance(want, int | float) and isinstance(got, int | float):
         return bool(want == got)
     if isinstance(want, list | tuple) and isinstance(got, list | tuple | set | frozenset):
@@ -88,7 +94,9 @@ def _same(want: Any, got: Any, unordered: bool, tolerance: float) -> bool:
 
 def _key(key: Any) -> str:
     """A dictionary key as JSON writes it: expected values come from JSON."""
-    return {True: "true", False: "false", None: "null"}.get(key, str(key)) if not isinstance(key, str) else key
+    return (
+        {True: "true", False: "false", None: "null"}.get(key, str(key)) if not isinstance(key, str) else key
+    )
 
 
 def _same_items(want: Sequence[Any], got: Any, unordered: bool, tolerance: float) -> bool:

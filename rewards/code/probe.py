@@ -15,7 +15,7 @@ from rewards.code.container import SandboxUnavailable
 from rewards.code.sandbox import Sandbox, SandboxBroken
 from rewards.config import CodeConfig
 
-ESCAPES = r'''
+ESCAPES = r"""
 import ctypes, json, os, socket, subprocess
 found = []
 def attempt(name, work):
@@ -49,7 +49,7 @@ def forks():
     return True
 attempt("forks without limit", forks)
 print(json.dumps(found))
-'''
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,21 @@ def escapes(config: CodeConfig) -> list[str]:
     """What a program that tries to get out managed to do. Raises SandboxUnavailable if there is no sandbox."""
     import socket
 
-    with tempfile.NamedTemporaryFile("w", prefix="magicrl-probe-") as secret, socket.create_server(("127.0.0.1", 0)) as open_port:
+    with (
+        tempfile.NamedTemporaryFile("w", prefix="magicrl-probe-") as secret,
+        socket.create_server(("127.0.0.1", 0)) as open_port,
+    ):
         os.chmod(secret.name, 0o644)
         secret.write("secret")
         secret.flush()
         targets = ["/etc/magicrl-probe", "/usr/magicrl-probe", "/var/magicrl-probe", "/proc/sys/kernel/core_pattern",
                    "/dev/magicrl-probe", "/magicrl-probe"]  # fmt: skip
-        known = {"TARGETS": targets, "PORT": open_port.getsockname()[1], "SECRET": secret.name, "LIMIT": config.processes}
+        known = {
+            "TARGETS": targets,
+            "PORT": open_port.getsockname()[1],
+            "SECRET": secret.name,
+            "LIMIT": config.processes,
+        }
         source = "\n".join(f"{name} = {value!r}" for name, value in known.items()) + ESCAPES
         with Sandbox(config) as sandbox:
             sandbox.load(source)
@@ -100,7 +108,11 @@ def enforcement(config: CodeConfig) -> list[Enforcement]:
     rows = [_program("bwrap", "bubblewrap"), _program("setpriv", "util-linux")]
     try:
         found = escapes(config.model_copy(update={"unsafe": False}))
-        rows.append(Enforcement("isolation", not found, ", ".join(found) or "no escape succeeded", "see the leaks named"))
+        rows.append(
+            Enforcement(
+                "isolation", not found, ", ".join(found) or "no escape succeeded", "see the leaks named"
+            )
+        )
     except SandboxUnavailable as missing:
         rows.append(Enforcement("isolation", False, str(missing), "allow user namespaces in this container"))
     try:

@@ -112,7 +112,9 @@ def _case_list(key: str, cases: Any) -> list[Any]:
         try:
             cases = json.loads(cases)
         except ValueError:
-            raise UnusableTests(f"{key}: not JSON; compressed pickles are not read, convert them first") from None
+            raise UnusableTests(
+                f"{key}: not JSON; compressed pickles are not read, convert them first"
+            ) from None
     if not isinstance(cases, list):
         raise UnusableTests(f"{key}: must be a list")
     return cases
@@ -134,7 +136,12 @@ def _live_code_bench(cases: list[Any], data: Mapping[str, Any], extra: Mapping[s
 
 def _in_out(data: Mapping[str, Any]) -> Tests:
     inputs, outputs = data["inputs"], data["outputs"]
-    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs) or not inputs:
+    if (
+        not isinstance(inputs, list)
+        or not isinstance(outputs, list)
+        or len(inputs) != len(outputs)
+        or not inputs
+    ):
         raise UnusableTests("inputs, outputs: must be lists of the same length, at least one")
     checker, unordered = str(data.get("checker") or ""), bool(data.get("unordered"))
     name = data.get("fn_name") or data.get("func_name")

@@ -30,7 +30,10 @@ def encode(value, depth=0):  # type: ignore[no-untyped-def]
     if isinstance(value, dict):
         if all(type(key) is str and key != "$" for key in dict.keys(value)):
             return {key: encode(item, depth + 1) for key, item in dict.items(value)}
-        return {"$": "dict", "v": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in dict.items(value)]}
+        return {
+            "$": "dict",
+            "v": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in dict.items(value)],
+        }
     if kind in (bytes, bytearray):
         return {"$": "bytes", "v": value.hex()}
     if kind is complex:

@@ -181,8 +181,14 @@ def _serve(request, source, link):  # type: ignore[no-untyped-def]
         exec(compile(source, "tests.py", "exec", dont_inherit=True), names)
         _send(link, {"done": True})
     except BaseException as error:  # noqa: BLE001 - a failing test is a result
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "tests.py"]
-        _send(link, {"failed": type(error).__name__, "line": lines[-1] if lines else 0, "why": str(error)[:300]})
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == "tests.py"
+        ]
+        _send(
+            link, {"failed": type(error).__name__, "line": lines[-1] if lines else 0, "why": str(error)[:300]}
+        )
 
 
 def _answer(link, header, body, names, targets):  # type: ignore[no-untyped-def]

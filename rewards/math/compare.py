@@ -98,7 +98,10 @@ def renamed(answer: Answer, names: dict[str, str]) -> Answer:
 def _renamed(tree: Tree, names: dict[str, str]) -> Tree:
     if tree[0] == "var":
         return ("var", names.get(tree[1], tree[1]))
-    return tuple(_renamed(part, names) if isinstance(part, tuple) and part and isinstance(part[0], str) else part for part in tree)
+    return tuple(
+        _renamed(part, names) if isinstance(part, tuple) and part and isinstance(part[0], str) else part
+        for part in tree
+    )
 
 
 def _as_equation(relation: Answer, named: Named) -> bool:
@@ -129,7 +132,12 @@ def _group(gold: Answer, answer: Answer) -> bool:
     if isinstance(gold, Group) and isinstance(answer, Group):
         if gold.kind == "ratio" == answer.kind:
             return _proportion(gold.items, answer.items)
-        if len(gold.items) == 2 and gold.kind == "tuple" and answer.kind == "tuple" and gold.brackets != answer.brackets:
+        if (
+            len(gold.items) == 2
+            and gold.kind == "tuple"
+            and answer.kind == "tuple"
+            and gold.brackets != answer.brackets
+        ):
             return False
         return _by_kind(gold, answer)
     if isinstance(gold, Group) and gold.kind == "ratio" and len(gold.items) == 2:
@@ -141,8 +149,10 @@ def _group(gold: Answer, answer: Answer) -> bool:
     if isinstance(column, Quantity) and isinstance(row, Group) and row.kind in ("tuple", "vector"):
         return _column(column, row)
     single = [group for group in (gold, answer) if isinstance(group, Group) and len(group.items) == 1]
-    return len(single) == 1 and single[0].kind == "set" and (
-        matches(single[0].items[0], answer) if single[0] is gold else matches(gold, single[0].items[0])
+    return (
+        len(single) == 1
+        and single[0].kind == "set"
+        and (matches(single[0].items[0], answer) if single[0] is gold else matches(gold, single[0].items[0]))
     )
 
 
@@ -246,7 +256,12 @@ def _percent(gold: Quantity, answer: Quantity) -> bool:
     if equal(share, plain.tree) or _rounded(Quantity(share, gold.decimal), plain.tree, plain.decimal):
         return True
     number = constant(plain.tree)
-    return number is not None and not isinstance(number, tuple) and abs(number) > 1 and equal(marked.tree, plain.tree)
+    return (
+        number is not None
+        and not isinstance(number, tuple)
+        and abs(number) > 1
+        and equal(marked.tree, plain.tree)
+    )
 
 
 def _rounded(gold: Quantity, answer: Tree, written: Decimal | None) -> bool:
@@ -260,14 +275,20 @@ def _rounded(gold: Quantity, answer: Tree, written: Decimal | None) -> bool:
         return False
     if written is None:
         return not _terminates(right) and _within(right, left, gold.decimal.places)
-    enough = min(gold.decimal.significant, written.significant) >= 6 and max(gold.decimal.significant, written.significant) >= FULL_DIGITS
+    enough = (
+        min(gold.decimal.significant, written.significant) >= 6
+        and max(gold.decimal.significant, written.significant) >= FULL_DIGITS
+    )
     return enough and _within(left, right, min(gold.decimal.places, written.places))
 
 
 def _within(exact: object, decimal: object, places: int) -> bool:
     """Whether ``decimal`` is ``exact`` cut or rounded to its last place."""
     with mpmath.workdps(DIGITS):
-        left, right = (mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x for x in (exact, decimal))
+        left, right = (
+            mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
+            for x in (exact, decimal)
+        )
         return bool(abs(left - right) < mpmath.mpf(10) ** -places)
 
 
@@ -295,7 +316,11 @@ ACCENTS = ("mathbf", "hat", "vec", "boldsymbol")
 
 def _vector(tree: Tree) -> Tree:
     """i + 2j in basis vectors as a column; any other expression as it is."""
-    names = [name for name in variables(tree) if name.split(" ")[0] in ACCENTS and name.split(" ")[-1].strip("\\math{}bf") in BASIS]
+    names = [
+        name
+        for name in variables(tree)
+        if name.split(" ")[0] in ACCENTS and name.split(" ")[-1].strip("\\math{}bf") in BASIS
+    ]
     if not names:
         return tree
     size = 3 if any(name.endswith("k") for name in names) else 2
@@ -306,4 +331,7 @@ def _with_basis(tree: Tree, size: int) -> Tree:
     if tree[0] == "var" and tree[1].split(" ")[0] in ACCENTS and tree[1][-1] in BASIS:
         at = BASIS[tree[1][-1]]
         return ("matrix", tuple((("num", Fraction(row == at)),) for row in range(size)))
-    return tuple(_with_basis(part, size) if isinstance(part, tuple) and part and isinstance(part[0], str) else part for part in tree)
+    return tuple(
+        _with_basis(part, size) if isinstance(part, tuple) and part and isinstance(part[0], str) else part
+        for part in tree
+    )

@@ -99,7 +99,9 @@ def _settled(
     finer = Point(point.seed, point.complex)
     with mpmath.workdps(2 * digits):
         pair = [value(tree, finer) for tree in (gold, answer)]
-        pair = [Fraction(0) if _vanishes(old, new, limit) else new for old, new in zip((a, b), pair, strict=True)]
+        pair = [
+            Fraction(0) if _vanishes(old, new, limit) else new for old, new in zip((a, b), pair, strict=True)
+        ]
     return pair[0], pair[1], 2 * digits
 
 
@@ -153,7 +155,10 @@ def _cells(rows: tuple[Any, ...]) -> tuple[Any, ...]:
 def _is_opaque(tree: Tree) -> bool:
     if tree[0] in ("index", "apply"):
         return True
-    return any(isinstance(part, tuple) and part and isinstance(part[0], str) and _is_opaque(part) for part in tree[1:])
+    return any(
+        isinstance(part, tuple) and part and isinstance(part[0], str) and _is_opaque(part)
+        for part in tree[1:]
+    )
 
 
 def constant(tree: Tree) -> Value | None:

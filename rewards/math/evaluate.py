@@ -141,7 +141,10 @@ def _add(left: Value, right: Value, point: Point) -> Value:
     if isinstance(left, tuple) or isinstance(right, tuple):
         if not (isinstance(left, tuple) and isinstance(right, tuple)) or shape(left) != shape(right):
             raise Undefined("sum of different shapes")
-        return tuple(tuple(_add(a, b, point) for a, b in zip(*rows, strict=True)) for rows in zip(left, right, strict=True))
+        return tuple(
+            tuple(_add(a, b, point) for a, b in zip(*rows, strict=True))
+            for rows in zip(left, right, strict=True)
+        )
     a, b = _pair(left, right)
     return a + b
 
@@ -163,7 +166,10 @@ def _multiply(left: Value, right: Value, point: Point) -> Value:
         if shape(left)[1] != shape(right)[0]:
             raise Undefined("product of different shapes")
         return tuple(
-            tuple(_total([_multiply(a, b, point) for a, b in zip(row, column, strict=True)], point) for column in zip(*right, strict=True))
+            tuple(
+                _total([_multiply(a, b, point) for a, b in zip(row, column, strict=True)], point)
+                for column in zip(*right, strict=True)
+            )
             for row in left
         )
     return _scale(right, left) if isinstance(left, tuple) else _scale(left, right)

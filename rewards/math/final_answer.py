@@ -8,16 +8,23 @@ from collections.abc import Iterator
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
 JOINER = re.compile(r"[\s,;、$]*(?:and|or|和|或|与)?[\s,;、$]*(?:\\?[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?[\s$]*")
 MARKER = re.compile(
-    r"(?:\b(?:final\s+)?answer(?:\s+is|\s*:)|最?[终后]?答案[是为]?\s*[:：]?|####)[\s:：*]*(?:\\?\[|\\?\(|\$\$?)?", re.I
+    r"(?:\b(?:final\s+)?answer(?:\s+is|\s*:)|最?[终后]?答案[是为]?\s*[:：]?|####)[\s:：*]*(?:\\?\[|\\?\(|\$\$?)?",
+    re.I,
 )
-MARKER_LINE = re.compile(r"^[\s#*>]*(?:(?:final\s+)?answer\s*\**\s*[:：]|最?[终后]?答案\s*[:：])[\s*]*(.+)$", re.I | re.M)
+MARKER_LINE = re.compile(
+    r"^[\s#*>]*(?:(?:final\s+)?answer\s*\**\s*[:：]|最?[终后]?答案\s*[:：])[\s*]*(.+)$", re.I | re.M
+)
 CONCLUDES = re.compile(
     r"^\W*(?:(?:so|thus|therefore|hence|then|finally|consequently|in\s+(?:conclusion|total)|we\s+(?:get|have|find)|the)\b"
     r"|因此|所以|故|综上).{0,200}?(?:\b(?:is|are|equals|be)\b|=|为|是)\s*:?\s*(?P<answer>.+)$",
     re.I | re.S,
 )
-SENTENCE_END = re.compile(r"(?:(?<=[^A-Z0-9.])|(?<=\d)|(?<=\b[A-Z]))[.!?](?:\s+|$)|[。！？]|\n\s*\n|\n(?=\s*[-*#])")
-CLAUSE_END = re.compile(r",?\s+(?:because|since|as\s|which|so\s|where\s+we)|[,，]\s*(?:因为|其中)|\.\s*$", re.I)
+SENTENCE_END = re.compile(
+    r"(?:(?<=[^A-Z0-9.])|(?<=\d)|(?<=\b[A-Z]))[.!?](?:\s+|$)|[。！？]|\n\s*\n|\n(?=\s*[-*#])"
+)
+CLAUSE_END = re.compile(
+    r",?\s+(?:because|since|as\s|which|so\s|where\s+we)|[,，]\s*(?:因为|其中)|\.\s*$", re.I
+)
 TAIL = 4000
 """Characters at the end of a response in which a stated answer is looked for."""
 

@@ -50,9 +50,20 @@ COMMANDS = [
 ]  # fmt: skip
 BRACES = {"lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]"}
 _COMPILED = [(re.compile(pattern), new) for pattern, new in COMMANDS]
-_INVISIBLE = dict.fromkeys([0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, 0xAD, 0x200E, 0x200F, *range(0x2061, 0x2065)])
+_INVISIBLE = dict.fromkeys(
+    [0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, 0xAD, 0x200E, 0x200F, *range(0x2061, 0x2065)]
+)
 """Zero-width and direction characters, byte order marks and soft hyphens."""
-_WRAPPERS = [("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("`", "`"), ("**", "**"), ('"', '"'), ("“", "”")]
+_WRAPPERS = [
+    ("$$", "$$"),
+    ("$", "$"),
+    (r"\(", r"\)"),
+    (r"\[", r"\]"),
+    ("`", "`"),
+    ("**", "**"),
+    ('"', '"'),
+    ("“", "”"),
+]
 
 
 def normalize(answer: Any) -> str:
@@ -119,7 +130,9 @@ def _plain_mathematics(text: str) -> str:
 
 _GROUPS = r"(?<![\d.,])(\d{1,3}(?:(?:SEP)\d{3})+)(?![\d])"
 _SPACED = re.compile(_GROUPS.replace("SEP", r"[  '’]"))
-_EUROPEAN = re.compile(r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\d.,])|(?<![\d.,])(\d{1,3}(?:\.\d{3}){2,})(?![\d.,])")
+_EUROPEAN = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\d.,])|(?<![\d.,])(\d{1,3}(?:\.\d{3}){2,})(?![\d.,])"
+)
 _LATEX_GROUPS = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d{3}(?!\d))")
 _LATEX_DECIMAL = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
 _INDIAN = re.compile(r"(?<![\d.,])(\d{1,2}(?:,\d{2})+,\d{3})(?![\d,])")

@@ -43,7 +43,9 @@ NAMED = frozenset(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau "
     "upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar infty pi".split()
 )
-ACCENTS = frozenset("overline bar hat vec tilde widehat overrightarrow dot boldsymbol mathbf mathcal mathbb".split())
+ACCENTS = frozenset(
+    "overline bar hat vec tilde widehat overrightarrow dot boldsymbol mathbf mathcal mathbb".split()
+)
 STOP = (")", "}", "]", ",", ";", "|", "=", "<", ">", "&")
 
 
@@ -145,8 +147,22 @@ class _Parser:
             return char == "|" and self.bars == 0
         word = re.match(r"\\[a-zA-Z]+", self.text[self.at : self.at + 24])
         if word:
-            return word.group() not in (r"\end", r"\rfloor", r"\rceil", r"\cdot", r"\choose", r"\pm", r"\to", r"\ldots")
-        return char.isascii() and char.isalnum() or char in "({[.\\" and not self.text.startswith("\\\\", self.at)
+            return word.group() not in (
+                r"\end",
+                r"\rfloor",
+                r"\rceil",
+                r"\cdot",
+                r"\choose",
+                r"\pm",
+                r"\to",
+                r"\ldots",
+            )
+        return (
+            char.isascii()
+            and char.isalnum()
+            or char in "({[.\\"
+            and not self.text.startswith("\\\\", self.at)
+        )
 
     def power(self) -> Tree:
         base = self.postfix(self.primary())
@@ -214,7 +230,11 @@ class _Parser:
         return ("call", "abs", tree)
 
     def number(self) -> Tree:
-        for pattern, value in ((REPEATING, _repeating), (ELLIPSIS, _repeating_tail), (SCIENTIFIC, _scientific)):
+        for pattern, value in (
+            (REPEATING, _repeating),
+            (ELLIPSIS, _repeating_tail),
+            (SCIENTIFIC, _scientific),
+        ):
             if found := self.match(pattern):
                 return ("num", value(found))
         found = self.match(NUMBER)

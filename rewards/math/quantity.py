@@ -11,14 +11,28 @@ from rewards.math.units import Unit, is_known, read_unit
 from rewards.math.words import spelled_number
 
 CURRENCY = re.compile(r"^(-?)\s*(\\?\$|[€£¥₹]|(?:USD|EUR|GBP|CNY|RMB|Rs\.?)\s)\s*(-?.+)$")
-CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yuan", "₹": "rupee", "EUR": "euro", "RS.": "rupee", "RS": "rupee"}
-PERCENT = re.compile(r"^(.*?\S)\s*(?:%|\\text\{\s*(?:%|per\s?cent|percentage|pct)s?\s*\}|per\s?cent|pct)$", re.I)
+CURRENCIES = {
+    "$": "dollar",
+    "€": "euro",
+    "£": "pound sterling",
+    "¥": "yuan",
+    "₹": "rupee",
+    "EUR": "euro",
+    "RS.": "rupee",
+    "RS": "rupee",
+}
+PERCENT = re.compile(
+    r"^(.*?\S)\s*(?:%|\\text\{\s*(?:%|per\s?cent|percentage|pct)s?\s*\}|per\s?cent|pct)$", re.I
+)
 DEGREES = re.compile(r"^(.*?\S)\s*(?:\^\\circ|\\text\{\s*(?:degrees?|度)\s*\}|\bdegrees?|度)$", re.I)
 TEMPERATURE = re.compile(r"^(.*?\S)\s*(?:\^\\circ\s*(?:\\text\{\s*)?([CF])\}?|\\text\{\s*°\s*([CF])\s*\})$")
 TEXT_UNIT = re.compile(
-    r"^(?P<value>.*?[\d)}\]a-z%!])\s*(?P<unit>(?:\\text\{[^{}]*\}(?:\s*\^\s*(?:-?\d|\{-?\d\}))?(?:\s*(?:/|\\cdot)\s*)?)+)$", re.S
+    r"^(?P<value>.*?[\d)}\]a-z%!])\s*(?P<unit>(?:\\text\{[^{}]*\}(?:\s*\^\s*(?:-?\d|\{-?\d\}))?(?:\s*(?:/|\\cdot)\s*)?)+)$",
+    re.S,
 )
-PLAIN_UNIT = re.compile(r"^(?P<value>.*[\d)}])(?P<gap>\s*)(?P<unit>[a-zA-Z][a-zA-Z. ]*(?:\^\{?\d\}?)?(?:/[a-zA-Z]+(?:\^\{?\d\}?)?)?)$")
+PLAIN_UNIT = re.compile(
+    r"^(?P<value>.*[\d)}])(?P<gap>\s*)(?P<unit>[a-zA-Z][a-zA-Z. ]*(?:\^\{?\d\}?)?(?:/[a-zA-Z]+(?:\^\{?\d\}?)?)?)$"
+)
 HAN_UNIT = re.compile(r"^(?P<value>.*[\d)}%])\s*(?P<unit>[一-鿿/]{1,6})$")
 HAN_SCALE = {"万": "10000", "亿": "100000000"}
 TRIGONOMETRIC = re.compile(r"sin|cos|tan|cot|sec|csc")
@@ -36,13 +50,17 @@ def read_quantity(text: str) -> Quantity | None:
     if percent := PERCENT.match(text):
         return _marked(percent[1], percent=True)
     if temperature := TEMPERATURE.match(text):
-        return _marked(temperature[1], unit=read_unit("celsius" if "C" in temperature.groups() else "fahrenheit"))
+        return _marked(
+            temperature[1], unit=read_unit("celsius" if "C" in temperature.groups() else "fahrenheit")
+        )
     if (degrees := DEGREES.match(text)) and not TRIGONOMETRIC.search(degrees[1]):
         return _marked(degrees[1], degrees=True)
     return _with_unit(text) or _marked(text)
 
 
-def _marked(text: str, *, percent: bool = False, degrees: bool = False, unit: Unit | None = None) -> Quantity | None:
+def _marked(
+    text: str, *, percent: bool = False, degrees: bool = False, unit: Unit | None = None
+) -> Quantity | None:
     try:
         return Quantity(parse(text), _decimal(text), unit, percent, degrees)
     except Unreadable:
@@ -90,6 +108,8 @@ def plain_unit(text: str) -> Quantity | None:
     if not match or not (match["gap"] or len(match["unit"]) > 1):
         return None
     unit = read_unit(match["unit"])
-    if unit is None or not (is_known(match["unit"]) or match["gap"] and len(match["unit"]) > 2 or "/" in match["unit"]):
+    if unit is None or not (
+        is_known(match["unit"]) or match["gap"] and len(match["unit"]) > 2 or "/" in match["unit"]
+    ):
         return None
     return _marked(match["value"], unit=unit)

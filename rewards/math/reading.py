@@ -13,7 +13,9 @@ from rewards.math.relations import read_chain
 from rewards.math.split import bracketed, split, split_with
 from rewards.math.words import as_words
 
-LIST = re.compile(r"\s*(?:[,;]|\\text\{[\s,]*(?:and|or|和|或|与)[\s,]*\}|\b(?:and|or)\b|和|或|与)(?:\s*(?:and|or)\b)?\s*")
+LIST = re.compile(
+    r"\s*(?:[,;]|\\text\{[\s,]*(?:and|or|和|或|与)[\s,]*\}|\b(?:and|or)\b|和|或|与)(?:\s*(?:and|or)\b)?\s*"
+)
 ALTERNATIVE = re.compile(r"\s*(?:\\text\{\s*or\s*\}|\bor\b|或)\s*")
 ARROW = re.compile(r"\s*\\to(?![a-z])\s*")
 CUP = re.compile(r"\s*\\cup(?![a-z])\s*")
@@ -23,14 +25,28 @@ COMMA = re.compile(r"\s*[,;]\s*")
 SUCH_THAT = re.compile(r"\s*[|:]\s*")
 MEMBER = re.compile(r"\s*\\in(?![a-z])\s*")
 RELATION = re.compile(r"\s*(?:=|\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|\\approx(?![a-z])|<|>)\s*")
-CHOICE = re.compile(r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Ja-j])\)|([A-J]))(?:[.):：]|(?<=\)))?\s*(.*)", re.S)
+CHOICE = re.compile(
+    r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Ja-j])\)|([A-J]))(?:[.):：]|(?<=\)))?\s*(.*)", re.S
+)
 QUANTIFIED = re.compile(
     r"\s*[,;(]?\s*(?:\\text\{)?\s*(?:(?:for|where)\s+(?:any|all|some|every|each|a|an)\b|where\s|for\s+(?=[a-zA-Z]\s*\\in)|为任意|其中).*$"
     r"|(?<=[^\s,])\s*[,(]\s*[a-zA-Z]\s*\\in\s*\\mathbb\{[RZNQC]\}\s*\)?$",
     re.S,
 )
-BASE = re.compile(r"\(?([0-9A-F]+)\)?_\{?\s*(?:\\text\{)?\(?(\d{1,2}|two|three|four|five|six|seven|eight|nine|sixteen)\)?\}?\}?")
-BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "sixteen": 16}
+BASE = re.compile(
+    r"\(?([0-9A-F]+)\)?_\{?\s*(?:\\text\{)?\(?(\d{1,2}|two|three|four|five|six|seven|eight|nine|sixteen)\)?\}?\}?"
+)
+BASE_NAMES = {
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "sixteen": 16,
+}
 GROUPED = re.compile(r"(?<![\d.])-?\d{1,3}(?:,\d{3})+(?![\d,])")
 PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-z])")
 DEPTH = 12
@@ -83,7 +99,17 @@ def _structure(text: str, depth: int = 0) -> Answer:
     """One reading; Raw where nothing fits."""
     if depth > DEPTH or len(text) > 20_000:
         return Raw(_squeezed(text))
-    for read in (_special, _list, _chain_of_arrows, _set_operation, _relation, _brackets, _plus_minus, _ratio, _based):
+    for read in (
+        _special,
+        _list,
+        _chain_of_arrows,
+        _set_operation,
+        _relation,
+        _brackets,
+        _plus_minus,
+        _ratio,
+        _based,
+    ):
         answer = read(text, depth + 1)
         if answer is not None:
             return answer
@@ -200,7 +226,13 @@ def _ratio(text: str, depth: int) -> Answer | None:
 
 def _based(text: str, depth: int) -> Answer | None:
     match = BASE.fullmatch(text)
-    if not match or not match[1][0].isdigit() and not match[1].isupper() or match[1].isalpha() and len(match[1]) < 2:
+    if (
+        not match
+        or not match[1][0].isdigit()
+        and not match[1].isupper()
+        or match[1].isalpha()
+        and len(match[1]) < 2
+    ):
         return None
     base = BASE_NAMES.get(match[2]) or int(match[2])
     if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in match[1]):

@@ -115,7 +115,9 @@ def intersection(regions: Sequence[Region]) -> Region | None:
     spans: list[Span] = list(regions[0].spans)
     try:
         for region in regions[1:]:
-            spans = [both for one in spans for other in region.spans if (both := _overlap(one, other)) is not None]
+            spans = [
+                both for one in spans for other in region.spans if (both := _overlap(one, other)) is not None
+            ]
     except ValueError:
         return None
     merged = _sorted(spans)

@@ -16,7 +16,9 @@ NAME = re.compile(
     r"(?:_(?:\w|\{[^{}]*\}))?(?:\^\\circ)?"
 )
 APPLIED = re.compile(r"(\\?[a-zA-Z]+'*(?:_(?:\w|\{[^{}]*\}))?|[a-zA-Z]\^\{?-1\}?)\s*\(([^()]*)\)")
-LABEL = re.compile(r"(?:\\text\{[^{}]*\}\s*)+(?:_(?:\w|\{[^{}]*\}))?|\|[A-Za-z]{1,2}\||[a-zA-Z]{4,}(?: [a-zA-Z]+)*")
+LABEL = re.compile(
+    r"(?:\\text\{[^{}]*\}\s*)+(?:_(?:\w|\{[^{}]*\}))?|\|[A-Za-z]{1,2}\||[a-zA-Z]{4,}(?: [a-zA-Z]+)*"
+)
 SEGMENT = re.compile(r"\\?(?:angle|triangle|overline)?\s*\{?[A-Z]{2,4}\}?")
 TUPLE_OF_NAMES = re.compile(r"\(?\s*[a-zA-Z](?:_\{?\w+\}?)?(?:\s*,\s*[a-zA-Z](?:_\{?\w+\}?)?)+\s*\)?")
 FLIP = {"<": ">", r"\le": r"\ge", ">": "<", r"\ge": r"\le", "=": "=", r"\ne": r"\ne"}
@@ -41,7 +43,9 @@ def _equality(sides: list[str], read: Read) -> Answer | None:
         return read(last)
     if len(sides) > 2 and all(name_of(side) for side in sides[:-1]):
         value = read(last)
-        return Group("list", tuple(Named(name, params, value) for name, params in map(_must_name, sides[:-1])))
+        return Group(
+            "list", tuple(Named(name, params, value) for name, params in map(_must_name, sides[:-1]))
+        )
     if (name := name_of(left)) is not None:
         middle = [read(side) for side in sides[1:]]
         return Named(*name, middle[-1]) if _agree(middle) else None
@@ -55,7 +59,9 @@ def _equality(sides: list[str], read: Read) -> Answer | None:
 
 def _agree(values: list[Answer]) -> bool:
     """Whether the numbers of an equality chain really are equal; expressions are taken at their word."""
-    trees = [value.tree for value in values if isinstance(value, Quantity) and constant(value.tree) is not None]
+    trees = [
+        value.tree for value in values if isinstance(value, Quantity) and constant(value.tree) is not None
+    ]
     rounded = any(isinstance(value, Quantity) and value.decimal for value in values)
     return rounded or all(equal(trees[0], tree) for tree in trees[1:])
 

@@ -44,7 +44,9 @@ def bracketed(text: str) -> tuple[str, str, str] | None:
         depth = 0
         for token in _TOKEN.finditer(text):
             word = token.group()
-            depth += (word in _OPEN or word.startswith("\\begin")) - (word in _CLOSE or word.startswith("\\end"))
+            depth += (word in _OPEN or word.startswith("\\begin")) - (
+                word in _CLOSE or word.startswith("\\end")
+            )
             if depth == 0:
                 closes = token.end() == len(text) and word in rights
                 return (left, text[len(left) : token.start()].strip(), word) if closes else None

@@ -49,7 +49,9 @@ def _is_wordy(plain: str, text: str) -> bool:
 def spelled_number(text: str) -> Fraction | None:
     """The value of "twenty-five", "one half", "三十五", "三分之一", "百分之五"; None for other words."""
     words = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text).strip().lower()
-    if words and all(char in _HAN or char in _HAN_UNITS or char in _HAN_SCALES or char in "百分之点负" for char in words):
+    if words and all(
+        char in _HAN or char in _HAN_UNITS or char in _HAN_SCALES or char in "百分之点负" for char in words
+    ):
         return _han(words)
     return _english(re.split(r"[\s-]+", words))
 
@@ -97,4 +99,6 @@ def _han(text: str) -> Fraction | None:
     if any(char not in _HAN for char in part):
         return None
     decimals = "".join(str(_HAN[char]) for char in part)
-    return Fraction(total + section + digit) + (Fraction(int(decimals), 10 ** len(decimals)) if decimals else 0)
+    return Fraction(total + section + digit) + (
+        Fraction(int(decimals), 10 ** len(decimals)) if decimals else 0
+    )

@@ -1,0 +1,47 @@
+"""What grading costs and where it fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from prometheus_client import Counter, Histogram
+
+from rewards.reward import Score
+
+VERIFY_SECONDS = Histogram(
+    "magicrl_verify_seconds",
+    "Time to grade one response, in its worker (without waiting for one).",
+    ["verifier"],
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120),
+)
+VERIFY_FAILURES = Counter(
+    "magicrl_verify_failures_total",
+    "Responses that a grader failed on; they never count as wrong.",
+    ["verifier", "reason"],
+)
+
+
+@dataclass
+class Observed:
+    """Filled in while the time runs."""
+
+    score: Score = Score(0.0, "error", "not graded")
+
+
+@contextmanager
+def observed(verifier: str) -> Iterator[Observed]:
+    """Measure one grading and count its failure."""
+    note, began = Observed(), time.monotonic()
+    yield note
+    VERIFY_SECONDS.labels(verifier or "none").observe(time.monotonic() - began)
+    if note.score.verdict in ("timeout", "error"):
+        VERIFY_FAILURES.labels(verifier or "none", _reason(note.score)).inc()
+
+
+def _reason(score: Score) -> str:
+    if score.verdict == "timeout":
+        return "timeout"
+    return "crash" if "died" in score.detail else "oom" if "memory" in score.detail else "error"
