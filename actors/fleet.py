@@ -12,9 +12,9 @@ import structlog
 
 from actors.engine import SamplingLimits
 from actors.healing import SlotHealth
-from actors.member import Member, ServeMetrics, outcome
+from actors.member import Member, ServeMetrics, StartGenerator, outcome
 from actors.roster import Roster
-from actors.spec import UNANNOUNCED, GeneratorSpec
+from actors.spec import UNANNOUNCED, GeneratorSpec, start_generator
 from buffer.row import Row
 from buffer.server import connect
 from buffer.store import RolloutBuffer
@@ -35,7 +35,13 @@ class Fleet:
     replaces the dead after a pause, and follows the target. It never waits.
     """
 
-    def __init__(self, spec: GeneratorSpec, serve_metrics: ServeMetrics | None = None) -> None:
+    def __init__(
+        self,
+        spec: GeneratorSpec,
+        serve_metrics: ServeMetrics | None = None,
+        start: StartGenerator = start_generator,
+    ) -> None:
+        self._start_generator = start
         self._spec = spec
         self._serve_metrics = serve_metrics
         client = connect(spec.buffer.redis, spec.redis_url)
@@ -159,7 +165,9 @@ class Fleet:
         taken = {member.slot for member in self._members}
         for slot in self._slots():
             if slot not in taken and self._slot_health(slot).may_start(now):
-                self._members.append(Member.create(self._spec, slot, self._serve_metrics))
+                self._members.append(
+                    Member.create(self._spec, slot, self._serve_metrics, self._start_generator)
+                )
 
     def _shrink(self) -> None:
         for member in list(self._members):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,12 +14,15 @@ import ray
 from actors.engine import SamplingLimits
 from actors.generator import Generator
 from actors.healing import Pulse
-from actors.spec import GeneratorSpec, start_generator
+from actors.spec import GeneratorSpec
 from buffer.row import Row
 from rewards.reward import Score
 
 ServeMetrics = Callable[[str, int], None]
 """Called once in the new process with its role and slot; must be picklable."""
+
+StartGenerator = Callable[[GeneratorSpec, str, int, ServeMetrics | None], Awaitable[Generator]]
+"""Builds a Generator with a running engine (``actors.spec.start_generator``); must be picklable."""
 
 State = Literal["starting", "ready", "draining"]
 
@@ -27,7 +30,15 @@ State = Literal["starting", "ready", "draining"]
 class GeneratorActor:
     """The process around one Generator. vLLM runs inside it, so its engine processes die with it."""
 
-    def __init__(self, spec: GeneratorSpec, name: str, slot: int, serve_metrics: ServeMetrics | None) -> None:
+    def __init__(
+        self,
+        spec: GeneratorSpec,
+        name: str,
+        slot: int,
+        serve_metrics: ServeMetrics | None,
+        start: StartGenerator,
+    ) -> None:
+        self._start = start
         self._spec = spec
         self._name = name
         self._slot = slot
@@ -36,7 +47,7 @@ class GeneratorActor:
 
     async def start(self) -> None:
         """Load the model. Raises whatever says what to fix."""
-        self._generator = await start_generator(self._spec, self._name, self._slot, self._serve_metrics)
+        self._generator = await self._start(self._spec, self._name, self._slot, self._serve_metrics)
 
     async def run(self) -> Mapping[str, Any]:
         """Generate until drained or stopped; the last report."""
@@ -84,7 +95,9 @@ class Member:
     pulse: Pulse = field(default_factory=Pulse)
 
     @classmethod
-    def create(cls, spec: GeneratorSpec, slot: int, serve_metrics: ServeMetrics | None) -> Member:
+    def create(
+        cls, spec: GeneratorSpec, slot: int, serve_metrics: ServeMetrics | None, start: StartGenerator
+    ) -> Member:
         """Ask Ray for the actor; it starts when its resources are free. Does not wait."""
         config = spec.actors
         name = f"generator-{slot}-{uuid.uuid4().hex[:8]}"
@@ -97,7 +110,7 @@ class Member:
                 resources=dict(config.resources),
                 max_restarts=0,
             )
-            .remote(spec, name, slot, serve_metrics)
+            .remote(spec, name, slot, serve_metrics, start)
         )
         return cls(slot, name, actor, actor.start.remote(), time.monotonic())
 

@@ -122,9 +122,12 @@ class SmallRun:
         def write(target: Path) -> None:
             save_file({"table": table(step)}, target / "model.safetensors")
 
-        version = PolicyVersion(self.lineage, step)
-        self.weights.publish(version, files or write)
-        self.buffer.announce(version)
+        self.weights.publish(self.version(step), files or write)
+        self.buffer.announce(self.version(step))
+
+    def version(self, step: int) -> PolicyVersion:
+        """The version before ``step``."""
+        return PolicyVersion(self.lineage, step)
 
     def train(self, step: int, seconds: float = 60.0, files: Callable[[Path], None] | None = None) -> None:
         """Claim, keep the bodies, publish the next version, commit. Raises TimeoutError."""

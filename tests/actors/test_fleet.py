@@ -1,8 +1,11 @@
-"""Real generators: vLLM inside Ray actors, on a real Redis, with weights from disk."""
+"""Generators as Ray actors on a real Redis: vLLM once, scripted engines for healing and scaling."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,10 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from actors.config import ActorsConfig, VllmConfig
+from actors.config import ActorsConfig, HealingConfig, VllmConfig
 from actors.engine import SamplingLimits
 from actors.fleet import Fleet, GeneratorDied
 from actors.generator import StageRules
+from actors.roster import Roster
 from actors.spec import GeneratorSpec
 from rewards.config import RewardsConfig
 
@@ -23,20 +27,23 @@ pytestmark = pytest.mark.system
 ENGINE = VllmConfig(
     dtype="float32", max_num_seqs=16, kv_cache_gib=0.1, enforce_eager=True, progress_tokens=16
 )
+HEALING = HealingConfig(first_pause_seconds=0.1, max_failures=2, stuck_seconds=4.0)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cluster() -> Iterator[None]:
     import ray
 
-    # Ray's sockets need a short path.
+    # Ray's sockets need a short path. Four CPUs on paper: most of these generators sleep.
+    folder = f"/tmp/magicrl-test-{os.getpid()}"
     ray.init(
-        num_cpus=2,
+        num_cpus=4,
         include_dashboard=False,
         log_to_driver=False,
         object_store_memory=100 * 2**20,
-        _temp_dir=f"/tmp/magicrl-test-{os.getpid()}",
+        _temp_dir=folder,
     )
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     ray.shutdown()
 
@@ -53,71 +60,215 @@ def spec(run: Any, model: Path) -> GeneratorSpec:
         max_prompt_tokens=32,
         buffer=buffer,
         rewards=RewardsConfig(workers=1),
-        actors=ActorsConfig(groups_in_flight=4, num_cpus=1, heartbeat_seconds=1.0, engine=ENGINE),
+        actors=ActorsConfig(
+            groups_in_flight=4, num_cpus=1, heartbeat_seconds=0.5, engine=ENGINE, healing=HEALING
+        ),
     )
 
 
 def copy_of(model: Path) -> Callable[[Path], None]:
     """Writes a model's weights as a version's files."""
-    return lambda folder: (
-        (folder / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()) and None
-    )
+
+    def write(folder: Path) -> None:
+        (folder / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
+
+    return write
 
 
-def engine_processes() -> list[psutil.Process]:
-    names = ("EngineCore", "VLLM::", "Worker_")
-    return [p for p in psutil.process_iter() if any(name in " ".join(_command(p)) for name in names)]
+def engine_processes() -> set[int]:
+    """Processes of vLLM engines on this machine, by their titles."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            command = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if "EngineCore" in command or "VLLM::" in command:
+            found.add(process.pid)
+    return found
 
 
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def test_a_fleet_trains_evaluates_and_leaves_nothing_behind(
+def test_a_vllm_generator_trains_evaluates_dies_and_is_replaced(
     cluster: None, small_run: Any, make_model: Callable[[int], Path]
 ) -> None:
-    before = {process.pid for process in engine_processes()}
+    before = engine_processes()
     fleet = Fleet(spec(small_run, make_model(0)))
     small_run.publish(0, copy_of(make_model(0)))
     fleet.start(1, seconds=240)
-    for step in range(3):
+    for step in range(2):
         small_run.train(step, 120, copy_of(make_model(1 + step % 2)))
-        fleet.check()
+    fleet.wait_for(small_run.version(2), 60)
     rows = [small_run.dataset[index] for index in range(3)]
     scores = fleet.evaluate(rows, 4, SamplingLimits(max_tokens=16, temperature=0.6), seconds=60)
     assert [len(each) for each in scores] == [4, 4, 4]
-    (report,) = fleet.reports()
-    assert report["state"] == "ready"
-    assert report["tokens"] >= sum(len(r.tokens) for group in small_run.groups for r in group.rollouts)
-    assert len(small_run.groups) == 12
+    assert len(small_run.groups) == 8
     assert all(len(group.rollouts) == 4 for group in small_run.groups)
+
+    (first,) = fleet.reports()
+    for pid in engine_processes() - before:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(fleet, lambda: fleet.health()[0].failures == 1, 60)
+    assert "engine process died" in fleet.health()[0].reason
+    wait_until(fleet, lambda: fleet.reports() and fleet.reports()[0]["state"] == "ready", 240)
+    small_run.train(2, 120, copy_of(make_model(1)))
+    assert fleet.reports()[0]["name"] != first["name"]
+
+    os.kill(fleet.reports()[0]["pid"], signal.SIGKILL)
+    wait_until(fleet, lambda: engine_processes() <= before, 30)
     small_run.buffer.stop("enough")
     fleet.stop(seconds=60)
-    wait_until(lambda: {process.pid for process in engine_processes()} <= before)
+    assert small_run.buffer.books().balanced
+    assert fleet.summary()["tokens"] > 0
 
 
-def test_a_killed_engine_ends_the_generator_with_a_message(
-    cluster: None, small_run: Any, make_model: Callable[[int], Path]
+async def scripted(spec: GeneratorSpec, name: str, slot: int, serve_metrics: Any) -> Any:
+    """Starts a Generator with a ScriptedEngine, in a Ray actor."""
+    import zlib
+
+    import numpy as np
+
+    from actors.generator import Generator
+    from actors.scripted_engine import Script, ScriptedEngine
+    from actors.spec import UNANNOUNCED, open_weights
+    from buffer.dataset import read_dataset
+    from buffer.prompts import PromptPool
+    from buffer.selection import load_selection
+    from buffer.server import connect
+    from buffer.store import RolloutBuffer
+    from rewards.workers import GraderPool
+
+    class Digits:
+        def render(self, messages: Any) -> Any:
+            return np.arange(1, 4, dtype=np.int32)
+
+    client = connect(spec.buffer.redis, spec.redis_url)
+    script = Script(
+        seconds_per_token=0.002, chunk_tokens=8, length=lambda random: int(random.integers(8, 40))
+    )
+    table = np.zeros((8, 8), dtype=np.float32)
+    return Generator(
+        name,
+        slot,
+        ScriptedEngine(table, UNANNOUNCED, script, seed=zlib.crc32(name.encode())),
+        pool=PromptPool(client, spec.run, spec.buffer),
+        buffer=RolloutBuffer(client, spec.run, spec.buffer),
+        weights=open_weights(spec),
+        dataset=read_dataset(spec.data),
+        prompts=Digits(),
+        graders=GraderPool(spec.rewards),
+        selection=load_selection("all"),
+        stages=spec.stages,
+        config=spec.actors,
+        roster=Roster(client, spec.run),
+    )
+
+
+async def crashing(spec: GeneratorSpec, name: str, slot: int, serve_metrics: Any) -> Any:
+    raise ValueError("the model folder has no config.json")
+
+
+def test_scale_up_and_down_while_weights_arrive(cluster: None, small_run: Any, tmp_path: Path) -> None:
+    small_run.publish(0)
+    fleet = Fleet(spec(small_run, tmp_path), start=scripted)
+    roster = Roster(small_run.client, "small")
+    fleet.start(1, seconds=60)
+    with training(small_run, steps=1000) as trained:
+        roster.set_target(4)
+        wait_until(fleet, lambda: len(ready(fleet)) == 4, 60)
+        wait_until(fleet, lambda: trained() > 5, 60)
+        roster.set_target(1)
+        wait_until(fleet, lambda: len(fleet.reports()) == 1, 60)
+        at = trained()
+        wait_until(fleet, lambda: trained() > at + 3, 60)
+        assert fleet.reports()[0]["slot"] == 0
+    fleet.stop(seconds=30)
+    books = small_run.buffer.books()
+    assert books.balanced
+    assert fleet.summary()["weights_loaded"] > 4
+
+
+def test_a_frozen_generator_is_replaced_and_training_goes_on(
+    cluster: None, small_run: Any, tmp_path: Path
 ) -> None:
-    before = {process.pid for process in engine_processes()}
-    fleet = Fleet(spec(small_run, make_model(0)))
-    small_run.publish(0, copy_of(make_model(0)))
-    fleet.start(1, seconds=240)
-    small_run.train(0, 120, copy_of(make_model(1)))
-    for process in engine_processes():
-        if process.pid not in before:
-            process.kill()
-    with pytest.raises(GeneratorDied, match="engine process died"):
-        wait_until(lambda: fleet.check())
-    fleet.stop(seconds=5)
-    wait_until(lambda: {process.pid for process in engine_processes()} <= before)
+    small_run.publish(0)
+    fleet = Fleet(spec(small_run, tmp_path), start=scripted)
+    fleet.start(2, seconds=60)
+    with training(small_run, steps=1000) as trained:
+        wait_until(fleet, lambda: len(ready(fleet)) == 2 and trained() > 1, 60)
+        frozen = ready(fleet)[0]
+        os.kill(frozen["pid"], signal.SIGSTOP)
+        wait_until(fleet, lambda: fleet.health()[frozen["slot"]].failures == 1, 30)
+        assert "stood still" in fleet.health()[frozen["slot"]].reason
+        at = trained()
+        wait_until(fleet, lambda: trained() > at + 3 and len(ready(fleet)) == 2, 60)
+    fleet.stop(seconds=30)
+    assert small_run.buffer.books().balanced
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+def test_all_gone_the_learner_waits_and_resumes_when_one_joins(
+    cluster: None, small_run: Any, tmp_path: Path
+) -> None:
+    small_run.publish(0)
+    fleet = Fleet(spec(small_run, tmp_path), start=scripted)
+    roster = Roster(small_run.client, "small")
+    fleet.start(1, seconds=60)
+    with training(small_run, steps=1000) as trained:
+        wait_until(fleet, lambda: trained() > 1, 60)
+        roster.set_target(0)
+        wait_until(fleet, lambda: not fleet.reports(), 60)
+        roster.set_target(2)
+        wait_until(fleet, lambda: len(ready(fleet)) == 2, 60)
+        at = trained()
+        wait_until(fleet, lambda: trained() > at + 2, 60)
+    fleet.stop(seconds=30)
+    assert small_run.buffer.books().balanced
+
+
+def test_a_generator_that_crashes_on_start_is_given_up_with_its_reason(
+    cluster: None, small_run: Any, tmp_path: Path
+) -> None:
+    fleet = Fleet(spec(small_run, tmp_path), start=crashing)
+    with pytest.raises(GeneratorDied, match=r"no config\.json"):
+        fleet.start(1, seconds=60)
+    with pytest.raises(GeneratorDied, match=r"no config\.json"):
+        wait_until(fleet, lambda: False, 60)
+    assert fleet.health()[0].given_up
+    fleet.stop(seconds=1)
+
+
+def ready(fleet: Fleet) -> list[Any]:
+    return [report for report in fleet.reports() if report["state"] == "ready"]
+
+
+class training:
+    """An instant learner on a thread of its own, while the test looks after the fleet."""
+
+    def __init__(self, run: Any, steps: int) -> None:
+        self._run, self._steps, self._trained = run, steps, 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._train, daemon=True)
+
+    def _train(self) -> None:
+        for step in range(self._steps):
+            if self._end.is_set():
+                return
+            self._run.train(step, 90.0)
+            self._trained += 1
+
+    def __enter__(self) -> Callable[[], int]:
+        self._thread.start()
+        return lambda: self._trained
+
+    def __exit__(self, *error: object) -> None:
+        self._end.set()
+        self._thread.join(100)
+        assert not self._thread.is_alive()
+        self._run.buffer.stop("enough")
+
+
+def wait_until(fleet: Fleet, condition: Callable[[], Any], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "condition did not come true"
+        fleet.check()
         time.sleep(0.1)
