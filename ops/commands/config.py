@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from ops.config import RECIPES, describe, load_config
+from ops.config_file import RECIPES, explain, load_config
 
 app = typer.Typer(no_args_is_help=True, help="Look at configurations: shipped recipes and your own files.")
 
@@ -18,13 +16,8 @@ def show(
     source: Annotated[str, typer.Argument(help="A YAML file or the name of a shipped recipe.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like learner.lr=2e-6.")] = None,
 ) -> None:
-    """Print a configuration as it would run: every field, its value and what it does."""
-    config = load_config(source, overrides or ())
-    table = Table("setting", "value", "what it does", show_edge=False, pad_edge=False)
-    table.columns[0].no_wrap = True
-    for key, value, text in describe(config):
-        table.add_row(key, "" if value is None else str(value), text)
-    Console().print(table)
+    """Print a configuration as it would run, every field explained: YAML to read, keep and change."""
+    typer.echo("\n".join(explain(load_config(source, overrides or ()))))
 
 
 @app.command("list")

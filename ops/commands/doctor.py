@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ops.config import load_config
+from ops.config_file import load_config
 
 app = typer.Typer()
 

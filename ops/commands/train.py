@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ops.config import load_config
+from ops.config_file import load_config
 from ops.folder import Resume
 
 INTERRUPTED = 130

@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 import yaml
 
-from ops.config import load_config
+from ops.config_file import load_config
 
 DEPLOY = Path(__file__).parents[2] / "ops/deploy"
 ROOT = DEPLOY.parents[1]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ops.config import Config, ConfigError, load_config
+from ops.config import Config, ConfigError
+from ops.config_file import load_config
 from ops.folder import RunFolder, append_line, read_lines
 
 
