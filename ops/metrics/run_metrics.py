@@ -120,7 +120,7 @@ class RunMetrics:
 
     def _observe_ages(self, report: StepReport) -> None:
         now = time.time()
-        for versions, groups in _ages(report).items():
+        for versions, groups in report.staleness.items():
             published = self._published.get(report.step - versions)
             for _ in range(groups):
                 metrics.STALENESS.observe(versions)
@@ -149,10 +149,3 @@ class RunMetrics:
             known["accuracy_start"] = sum(self._start) / len(self._start)
         for name, value in known.items():
             metrics.REFERENCE.labels(name).set(value)
-
-
-def _ages(report: StepReport) -> dict[int, int]:
-    """Age in versions -> groups of the batch, from mean and maximum: exact up to a bound of 1."""
-    oldest = report.staleness_max
-    old = round(report.staleness_mean * report.groups / oldest) if oldest else 0
-    return {oldest: old, 0: report.groups - old} if oldest else {0: report.groups}
