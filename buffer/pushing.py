@@ -140,7 +140,9 @@ class Pushing(RunControl):
         words: list[Argument] = [word for lease in lost for word in (str(lease.group), lease.attempt)]
         for lease in lost:
             _log.warning("lease lost", group=str(lease.group), actor=lease.actor, tokens=lease.progress)
-        return int(self._functions.call("lose", *words)) if lost else 0
+        if lost:
+            self._functions.call("lose", *words)
+        return len(lost)
 
 
 def _result(reply: list[bytes]) -> PushResult:
