@@ -24,7 +24,6 @@ import os
 import random  # noqa: F401
 import re  # noqa: F401
 import resource
-import shutil
 import signal
 import socket
 import string  # noqa: F401
@@ -254,10 +253,25 @@ def _clean():  # type: ignore[no-untyped-def]
     for folder in SCRATCH:
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
+                _remove(entry.path)
             else:
                 os.unlink(entry.path)
     return True
+
+
+def _remove(folder):  # type: ignore[no-untyped-def]
+    """Delete a folder as far as its permissions allow."""
+    for path, folders, files in os.walk(folder, topdown=False):
+        for name in files + folders:
+            inner = os.path.join(path, name)
+            try:
+                os.rmdir(inner) if name in folders and not os.path.islink(inner) else os.unlink(inner)
+            except OSError:
+                continue
+    try:
+        os.rmdir(folder)
+    except OSError:
+        return
 
 
 def _end_group(pid):  # type: ignore[no-untyped-def]

@@ -1,0 +1,122 @@
+"""Grading against math-verify in the same process, and sandboxed tests against bare processes."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from statistics import median
+
+from rewards.code.container import SandboxUnavailable, interpreter
+from rewards.code.sandbox import Sandbox
+from rewards.config import CodeConfig, MathConfig, RewardsConfig
+from rewards.math_answer import MathReward
+from rewards.reward import Problem
+from rewards.workers import GraderPool
+
+ORDINARY = [
+    (r"\frac{N}{2}", r"\boxed{N/2}"), ("N", r"\boxed{N}"), (r"N\sqrt{13}", r"\boxed{\sqrt{13}\cdot N}"),
+    ("(N,4)", r"\boxed{(N, 4)}"), ("N", r"\boxed{1N}"), ("x^2+2Nx+N^2", r"\boxed{(x+N)^2}"),
+    (r"N\%", r"\boxed{N\%}"), ("115,N", r"\boxed{115N}"), (r"\frac{\pi}{N}", r"\boxed{\frac{\pi}{N}}"),
+    (r"\{1,N,3\}", r"\boxed{\{3,N,1\}}"), ("[0,N)", r"\boxed{[0,N)}"), ("N", r"\boxed{x = N}"),
+]  # fmt: skip
+"""Reference and box of answers as they come up in training; N is another number each time."""
+
+HOSTILE = [
+    r"\boxed{9^{9^{9^{9}}}}", r"\boxed{(10^{7})!}", r"\boxed{\prod_{k=1}^{10^{8}} k}", r"\boxed{(a+b+c+d+e+f)^{200}}",
+    "final answer " + "1 " * 20_000, r"\boxed{" + r"\frac{1}{" * 500 + "1" + "}" * 501,
+]  # fmt: skip
+THOUGHT = "Let me think about this step by step. " * 50
+
+PROGRAM = "a, b = map(int, input().split())\nprint(a + b)\n"
+TESTS = 10
+ROUNDS = 8
+
+
+def run() -> dict[str, float | int | str]:
+    """Ratios are ours over the other's: above 1 is faster. Both sides take turns in the same process."""
+    ours, theirs = _math_rates()
+    report: dict[str, float | int | str] = {
+        "math_vs_raw": ours / theirs,
+        "math_answers_per_second": ours,
+        "math_verify_answers_per_second": theirs,
+        "math_p99_seconds": _math_p99(),
+    }
+    try:
+        boxed, bare = _sandbox_rates()
+    except SandboxUnavailable as missing:
+        return {**report, "sandbox_vs_exec": f"not measured: {missing}"}
+    return {**report, "sandbox_vs_exec": boxed / bare, "sandbox_tests_per_second": boxed, "exec_per_second": bare}
+
+
+def _math_rates() -> tuple[float, float]:
+    """Answers per CPU-second: ours, and math-verify's parse and verify. Every answer is new to both caches."""
+    from math_verify import parse, verify
+
+    grader = MathReward(MathConfig())
+
+    def ours(gold: str, response: str) -> None:
+        grader.score(Problem("math", gold), response)
+
+    def theirs(gold: str, response: str) -> None:
+        verify(parse(f"\\boxed{{{gold}}}"), parse(response))
+
+    return _alternately(ours, theirs)
+
+
+def _alternately(*sides: Callable[[str, str], None]) -> tuple[float, float]:
+    used: list[list[float]] = [[], []]
+    for number in range(ROUNDS + 1):
+        for side, seconds in zip(sides, used, strict=True):
+            began = time.process_time()
+            for gold, box in _answers(number):
+                side(gold, f"{THOUGHT}</think> The answer is ${box}$.")
+            seconds.append(time.process_time() - began)
+    return len(ORDINARY) / median(used[0][1:]), len(ORDINARY) / median(used[1][1:])  # the first warms up
+
+
+def _answers(number: int) -> list[tuple[str, str]]:
+    """The ordinary answers with a number of three digits in them."""
+    return [(gold.replace("N", str(501 + number)), box.replace("N", str(501 + number))) for gold, box in ORDINARY]
+
+
+def _math_p99() -> float:
+    """Seconds of the slowest in a hundred through the pool, one answer in twenty hostile."""
+    random.seed(0)
+    seconds = []
+    with GraderPool(RewardsConfig(workers=1)) as pool:
+        pool.score_many([(Problem("math", "1"), "\\boxed{1}")])
+        for number in range(400):
+            gold, box = random.choice(_answers(number))
+            response = random.choice(HOSTILE) if number % 20 == 0 else box
+            began = time.monotonic()
+            pool.score_many([(Problem("math", gold), response)])
+            seconds.append(time.monotonic() - began)
+    return sorted(seconds)[int(0.99 * len(seconds))]
+
+
+def _sandbox_rates() -> tuple[float, float]:
+    """Tests per second: a sandbox per program of ten tests, against a bare interpreter per test."""
+    config = CodeConfig()
+    python = interpreter(config.python)
+    boxed, bare = [], []
+    for _ in range(ROUNDS + 1):
+        boxed.append(_timed(lambda: _sandboxed(config)))
+        bare.append(_timed(lambda: [subprocess.run([python, "-c", PROGRAM], input=b"3 5\n", stdout=subprocess.PIPE,
+                                                   check=True) for _ in range(TESTS)]))  # fmt: skip
+    return TESTS / median(boxed[1:]), TESTS / median(bare[1:])
+
+
+def _sandboxed(config: CodeConfig) -> None:
+    with Sandbox(config) as sandbox:
+        sandbox.load(PROGRAM)
+        for _ in range(TESTS):
+            if sandbox.run(b"3 5\n").output != b"8\n":
+                raise SandboxUnavailable("the sandbox gave a wrong output")
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
