@@ -137,9 +137,9 @@ class LearnerConfig(_Settings):
         if self.zero_stage == 0 and self.dtype == "bfloat16":
             raise ValueError("zero_stage 0 keeps no float32 masters for bfloat16: use zero_stage 1")
         if self.sequence_parallel > 1 and self.layout == "packed" and self.attention != "flash_attention_2":
-            raise ValueError(
-                "packed rows under sequence_parallel need attention flash_attention_2: use layout padded"
-            )
+            raise ValueError("packed rows under sequence_parallel need attention flash_attention_2")
+        if self.sequence_parallel > 1 and self.correction == "sequence":
+            raise ValueError("correction sequence needs whole responses: not with sequence_parallel above 1")
         return self
 
 

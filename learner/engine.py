@@ -19,6 +19,7 @@ from learner.config import LearnerConfig
 from learner.logprobs import HeadLoss
 from learner.model import PolicyModel, load_model
 from learner.plan import Layout, Objective
+from learner.reference import ReferencePolicy
 
 TAG = "state"
 """Name of the folder DeepSpeed makes inside a checkpoint's own folder."""
@@ -59,16 +60,19 @@ class LearnerEngine(Protocol):
 class DeepSpeedEngine:
     """LearnerEngine on deepspeed.initialize, ZeRO 0 to 3."""
 
-    def __init__(self, folder: Path, config: LearnerConfig, device: torch.device) -> None:
-        """Raises ModelUnusable. torch.distributed must be initialised."""
+    def __init__(
+        self, folder: Path, config: LearnerConfig, device: torch.device, *, with_reference: bool = False
+    ) -> None:
+        """Raises ModelUnusable. torch.distributed must be initialised; collective."""
         deepspeed_logger.setLevel(logging.WARNING)
         self._config = config
         self.device = device
         self.dtype = resolve_dtype(config.dtype, device)
-        self._world = torch.distributed.get_world_size()
+        self._shards = config.ranks // config.sequence_parallel
         attention = resolve_attention(config.attention, device)
         self.layout = resolve_layout(config, device, attention)
-        settings = _deepspeed_config(config, self.dtype, self._world)
+        settings = _deepspeed_config(config, self.dtype)
+        groups = _share_sequences(folder, config, attention)
         model = load_model(
             folder,
             dtype=self.dtype,
@@ -79,21 +83,32 @@ class DeepSpeedEngine:
         self.policy = PolicyModel(model, config.loss_chunk)
         optimizer = _optimizer(self.policy, config)
         self._engine: Any = deepspeed.initialize(
-            model=self.policy, optimizer=optimizer, config=settings, dist_init_required=False
+            model=self.policy, optimizer=optimizer, config=settings, mpu=groups, dist_init_required=False
         )[0]
+        self._reference = (
+            ReferencePolicy(folder, config, settings, attention).to(device) if with_reference else None
+        )
         self._optimizer = optimizer
 
     def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
-        """DeepSpeed averages over ranks, so the loss is multiplied by their number: the result is a sum."""
-        result: HeadLoss = self._engine(batch, objective, self._world / tokens)
+        """DeepSpeed averages over shards, so the loss is multiplied by their number: the result is a sum."""
+        result: HeadLoss = self._engine(batch, objective, self._shards / tokens)
         self._engine.backward(result.loss, scale_wrt_gas=False)
-        return HeadLoss(result.loss.detach() / self._world, result.logprobs, result.entropy)
+        return HeadLoss(result.loss.detach() / self._shards, result.logprobs, result.entropy)
 
     @torch.no_grad()
     def logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
         """Log-probabilities [N] under the current weights, without gradients."""
         result: HeadLoss = self._engine(batch, objective, None)
         return result.logprobs
+
+    def reference_logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
+        """Log-probabilities [N] under the initial weights."""
+        if self._reference is None:
+            raise ValueError(
+                "learner: a stage has kl above 0, but the ranks were started without a reference"
+            )
+        return self._reference.logprobs(batch, objective)
 
     def step(self, lr: float) -> StepResult:
         """One optimizer step on what was accumulated since the last."""
@@ -159,6 +174,8 @@ def resolve_layout(config: LearnerConfig, device: torch.device, attention: str) 
     """``auto``: packed where flash attention runs; rows are short on a CPU, where attention is dense."""
     packed = config.layout == "packed" or (config.layout == "auto" and attention == "flash_attention_2")
     row = config.packed_row or (config.token_budget if device.type == "cuda" else 512)
+    if config.sequence_parallel > 1:  # Ulysses takes one row at a time
+        return Layout(row, row) if packed else Layout(1, None)
     return Layout(config.token_budget, row if packed else None)
 
 
@@ -175,7 +192,22 @@ def _optimizer(policy: PolicyModel, config: LearnerConfig) -> torch.optim.Optimi
     return torch.optim.AdamW(parameters, fused=True, **settings)
 
 
-def _deepspeed_config(config: LearnerConfig, dtype: torch.dtype, world: int) -> dict[str, Any]:
+def _share_sequences(folder: Path, config: LearnerConfig, attention: str) -> Any:
+    """DeepSpeed's Ulysses: ranks exchange heads for stretches of the sequence around each attention."""
+    if config.sequence_parallel == 1:
+        return None
+    from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
+
+    return UlyssesSPAttentionHF.register_with_transformers(
+        model_name_or_path=str(folder),
+        core_attn_implementation=attention,
+        sequence_parallel_size=config.sequence_parallel,
+        micro_batch_size=1,
+        seq_length_is_variable=True,
+    )
+
+
+def _deepspeed_config(config: LearnerConfig, dtype: torch.dtype) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import deepspeed
 import torch
+from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
 from buffer.rollout import GroupId, RolloutGroup
 from buffer.store import CorruptGroup
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
-from learner.batch import collate
+from learner.batch import ModelInput, collate, shard_columns
 from learner.clock import PhaseClock
 from learner.engine import DeepSpeedEngine, resolve_dtype
 from learner.magic import token_sums, token_terms
-from learner.plan import Layout, MiniBatch, StepPlan
+from learner.plan import Layout, MicroBatch, MiniBatch, StepPlan
 from learner.spec import RankSpec
 from learner.stats import SUMS, RankStats
 from learner.weights import write_weights
@@ -33,6 +35,7 @@ class Rank:
         self._spec = spec
         self._rank = rank
         self._world = world
+        self._shard = rank // spec.config.sequence_parallel
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._groups: dict[int, RolloutGroup] = {}
         self._store: TCPStore | None = None
@@ -47,7 +50,10 @@ class Rank:
         """Meet the other ranks, then build the engine. Raises ModelUnusable."""
         if not torch.distributed.is_initialized():
             self._meet(host, port)
-        self._engine = DeepSpeedEngine(self._spec.model, self._spec.config, self._device)
+        spec = self._spec
+        self._engine = DeepSpeedEngine(
+            spec.model, spec.config, self._device, with_reference=spec.needs_reference
+        )
         self._source = self._spec.open_source()
         self._weights = self._spec.open_weights()
 
@@ -71,7 +77,7 @@ class Rank:
 
         refs: the claim's entries, indexed as the plan's groups.
         """
-        wanted = plan.groups_of(self._rank)
+        wanted = plan.groups_of(self._shard)
         try:
             self._groups = dict(zip(wanted, self._source.fetch([refs[i] for i in wanted]), strict=True))
         except CorruptGroup as error:
@@ -86,33 +92,52 @@ class Rank:
         """Run every mini-batch of the plan on the bodies that ``fetch`` read."""
         clock = PhaseClock()
         stats = RankStats(clock.seconds)
-        for mini in plan.mini_batches:
-            self._optimize(mini, plan, self._groups, stats, clock)
+        with clock.phase("fwdbwd"):
+            old = self._old_logprobs(plan)
+        for mini, mini_old in zip(plan.mini_batches, old, strict=True):
+            with clock.phase("fwdbwd"):
+                self._accumulate(mini, mini_old, plan, stats)
+            with clock.phase("optim"):
+                outcome = self._engine.step(plan.lr)
+                stats.updates.append((outcome.grad_norm, outcome.applied))
         self._groups = {}
         return stats
 
-    def _optimize(
-        self,
-        mini: MiniBatch,
-        plan: StepPlan,
-        groups: Mapping[int, RolloutGroup],
-        stats: RankStats,
-        clock: PhaseClock,
+    def _old_logprobs(self, plan: StepPlan) -> list[list[Tensor | None]]:
+        """Per micro-batch, log-probabilities before the first update, where a later one will need them."""
+        old: list[list[Tensor | None]] = []
+        for number, mini in enumerate(plan.mini_batches):
+            needed = number > 0 and plan.objective.correction != "none"
+            micros = mini.shards[self._shard]
+            old.append([self._logprobs(micro, plan) if needed else None for micro in micros])
+        return old
+
+    def _logprobs(self, micro: MicroBatch, plan: StepPlan) -> Tensor:
+        return self._engine.logprobs(self._collate(micro, plan), plan.objective)
+
+    def _accumulate(
+        self, mini: MiniBatch, old: Sequence[Tensor | None], plan: StepPlan, stats: RankStats
     ) -> None:
+        """Forward and backward of one mini-batch's micro-batches."""
         sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self._device)
         largest = torch.zeros((), device=self._device)
-        with clock.phase("fwdbwd"):
-            for micro in mini.shards[self._rank]:
-                batch = collate(micro, groups, plan.step).to(self._device)
-                result = self._engine.forward_backward(batch, plan.objective, mini.tokens)
-                terms = token_terms(result.logprobs, result.entropy, batch.tokens, plan.objective)
-                part, gap = token_sums(terms, result.logprobs, batch.tokens, plan.objective)
-                sums += part
-                largest = torch.maximum(largest, gap)
-            stats.add(sums.tolist(), float(largest))
-        with clock.phase("optim"):
-            outcome = self._engine.step(plan.lr)
-            stats.updates.append((outcome.grad_norm, outcome.applied))
+        for micro, before in zip(mini.shards[self._shard], old, strict=True):
+            batch = self._collate(micro, plan)
+            reference = self._engine.reference_logprobs(batch, plan.objective) if plan.objective.kl else None
+            batch = replace(batch, tokens=replace(batch.tokens, old=before, reference=reference))
+            result = self._engine.forward_backward(batch, plan.objective, mini.tokens)
+            terms = token_terms(result.logprobs, result.entropy, batch.tokens, plan.objective)
+            part, gap = token_sums(terms, result.logprobs, batch.tokens, plan.objective)
+            sums += part
+            largest = torch.maximum(largest, gap)
+        stats.add(sums.tolist(), float(largest))
+
+    def _collate(self, micro: MicroBatch, plan: StepPlan) -> ModelInput:
+        shared = self._spec.config.sequence_parallel
+        batch = collate(micro, self._groups, plan.step, multiple=shared, positions=shared > 1)
+        if shared > 1:
+            batch = shard_columns(batch, self._rank % shared, shared)
+        return batch.to(self._device)
 
     def publish(self, version: PolicyVersion) -> Published | None:
         """Write the weights under ``version``; rank 0 writes, the others help to gather."""

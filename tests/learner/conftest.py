@@ -75,7 +75,11 @@ def _random_rollout(rng: np.random.Generator, reward: float, step: int) -> Rollo
     length = int(rng.integers(2, 24))
     cut = int(rng.integers(0, length))
     older, newer = PolicyVersion(1, max(0, step - 1)), PolicyVersion(1, step)
-    spans = (VersionSpan(older, 0, cut), VersionSpan(newer, cut, length)) if cut else (VersionSpan(newer, 0, length),)
+    spans = (
+        (VersionSpan(older, 0, cut), VersionSpan(newer, cut, length))
+        if cut
+        else (VersionSpan(newer, 0, length),)
+    )
     forced = ((1, 2),) if length > 3 and rng.random() < 0.2 else ()
     error = rng.random() < 0.1
     return Rollout(

@@ -50,7 +50,9 @@ def test_values_and_gradients_equal_dense_autograd(tokens, vocabulary, chunk, ta
     total = loss(*expected)
     torch.testing.assert_close(ours.loss, total)
     wanted = torch.autograd.grad(total, (hidden, weight))
-    torch.testing.assert_close(torch.autograd.grad(3 * ours.loss, (hidden, weight)), tuple(3 * g for g in wanted))
+    torch.testing.assert_close(
+        torch.autograd.grad(3 * ours.loss, (hidden, weight)), tuple(3 * g for g in wanted)
+    )
 
 
 def test_bfloat16_inputs_are_summed_in_float32():
@@ -68,7 +70,9 @@ def test_bfloat16_inputs_are_summed_in_float32():
 def test_extreme_logits_stay_finite():
     hidden = torch.tensor([[1e4, 0.0]], requires_grad=True)
     weight = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
-    ours = head_loss(hidden, weight, torch.tensor([0]), lambda l, e, at: (l + e).sum(), temperature=1.0, chunk=4)
+    ours = head_loss(
+        hidden, weight, torch.tensor([0]), lambda l, e, at: (l + e).sum(), temperature=1.0, chunk=4
+    )
     ours.loss.backward()
     assert float(ours.logprobs) == 0.0
     assert float(ours.entropy) == 0.0

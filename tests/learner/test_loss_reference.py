@@ -29,7 +29,9 @@ TOLERANCE = 1e-6  # advantages travel as float32
 
 @cache
 def load(folder: Path) -> torch.nn.Module:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="sdpa").train()
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation="sdpa"
+    ).train()
 
 
 def reference_advantages(group: RolloutGroup, kind: str, mask: str) -> list[float] | None:
@@ -56,7 +58,12 @@ def reference_advantages(group: RolloutGroup, kind: str, mask: str) -> list[floa
 
 
 def reference_response(
-    model: torch.nn.Module, group: RolloutGroup, rollout: Rollout, advantage: float, config: LearnerConfig, tau: float
+    model: torch.nn.Module,
+    group: RolloutGroup,
+    rollout: Rollout,
+    advantage: float,
+    config: LearnerConfig,
+    tau: float,
 ) -> tuple[torch.Tensor, int]:
     """Summed loss of one response and its tokens in T: full logits, one sequence at a time, no padding."""
     sequence = torch.tensor([*group.prompt_tokens.tolist(), *rollout.tokens.tolist()])
@@ -88,7 +95,9 @@ def reference_response(
     return total, len(sampled)
 
 
-def reference(model: torch.nn.Module, groups: list[RolloutGroup], config: LearnerConfig, tau: float) -> torch.Tensor:
+def reference(
+    model: torch.nn.Module, groups: list[RolloutGroup], config: LearnerConfig, tau: float
+) -> torch.Tensor:
     total, tokens = torch.zeros((), dtype=torch.float64), 0
     for group in groups:
         advantages = reference_advantages(group, config.advantage, config.truncation_mask)
@@ -102,14 +111,29 @@ def reference(model: torch.nn.Module, groups: list[RolloutGroup], config: Learne
 
 
 def learner_loss(
-    model: torch.nn.Module, groups: list[RolloutGroup], config: LearnerConfig, tau: float, layout: Layout, shards: int
+    model: torch.nn.Module,
+    groups: list[RolloutGroup],
+    config: LearnerConfig,
+    tau: float,
+    layout: Layout,
+    shards: int,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """What the ranks compute, one after the other in one process."""
     policy = PolicyModel(model, config.loss_chunk)
     plan = plan_step(
-        [g.summary for g in groups], config, step=STEP, alpha=ALPHA, temperature=tau, shards=shards, layout=layout
+        [g.summary for g in groups],
+        config,
+        step=STEP,
+        alpha=ALPHA,
+        temperature=tau,
+        shards=shards,
+        layout=layout,
     )
-    bodies, total, sums = dict(enumerate(groups)), torch.zeros((), dtype=torch.float64), torch.zeros(len(SUMS))
+    bodies, total, sums = (
+        dict(enumerate(groups)),
+        torch.zeros((), dtype=torch.float64),
+        torch.zeros(len(SUMS)),
+    )
     for mini in plan.mini_batches:
         for micro in (micro for shard in mini.shards for micro in shard):
             batch = collate(micro, bodies, STEP)
@@ -137,7 +161,13 @@ variants = st.fixed_dictionaries(
 layouts = st.builds(Layout, st.sampled_from([1, 40, 100, 10_000]), st.sampled_from([None, None, 32, 64]))
 
 
-@given(variant=variants, layout=layouts, shards=st.integers(1, 3), seed=st.integers(0, 2**16), tau=st.sampled_from([1.0, 0.7]))
+@given(
+    variant=variants,
+    layout=layouts,
+    shards=st.integers(1, 3),
+    seed=st.integers(0, 2**16),
+    tau=st.sampled_from([1.0, 0.7]),
+)
 @settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @pytest.mark.parametrize("tied", [True, False])
 def test_loss_and_gradient_equal_the_dense_reference(
@@ -147,9 +177,11 @@ def test_loss_and_gradient_equal_the_dense_reference(
     groups = make_groups(seed, count=1 + seed % 4, step=STEP)
     config = LearnerConfig(**variant, loss_chunk=1 + seed % 50)
     dense, ours = copy.deepcopy(load(folder)), copy.deepcopy(load(folder))
-    expected = reference(dense, groups, config, tau) if any(
-        reference_advantages(g, config.advantage, config.truncation_mask) for g in groups
-    ) else None
+    expected = (
+        reference(dense, groups, config, tau)
+        if any(reference_advantages(g, config.advantage, config.truncation_mask) for g in groups)
+        else None
+    )
     loss, sums = learner_loss(ours, groups, config, tau, layout, shards)
     if expected is None:
         assert sums["tokens"] == 0

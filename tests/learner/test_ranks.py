@@ -1,0 +1,101 @@
+"""The same update whatever the ranks, the ZeRO stage and the micro-batches: real DeepSpeed processes over gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+LR = 1e-3
+BASE = {"lr": LR, "eps": 1e-6, "zero_stage": 1}
+SHARING = BASE | {"correction": "tis"}
+SEVERAL = BASE | {"updates_per_batch": 2, "correction": "icepop", "kl": 0.1}
+ZERO = {f"zero{stage}": BASE | {"zero_stage": stage, "token_budget": 50} for stage in range(4)}
+
+CASES: dict[int, dict[str, dict[str, Any]]] = {
+    1: {
+        "reference": BASE | {"zero_stage": 0},
+        "budget": BASE | {"token_budget": 40},
+        "packed": BASE | {"layout": "packed", "packed_row": 64},
+        "checkpointing": BASE | {"zero_stage": 3, "gradient_checkpointing": True},
+        "sharing": SHARING,
+        "several": SEVERAL,
+    },
+    2: ZERO
+    | {
+        "several": SEVERAL | {"zero_stage": 3, "token_budget": 50},
+        "sharing": SHARING | {"sequence_parallel": 2},  # last: Ulysses stays in its process
+    },
+    3: {"zero1": ZERO["zero1"], "zero3": ZERO["zero3"]},
+}
+"""By number of ranks; all cases of a number run one after the other in the same processes."""
+
+Results = dict[int, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Results:
+    return {world: run_cases(tmp_path_factory.mktemp(f"world{world}"), world, tiny_model) for world in CASES}
+
+
+def run_cases(folder: Path, world: int, model: Path) -> dict[str, Any]:
+    rows = [
+        {"name": name, "model": str(model), "seeds": [1, 2, 3], "config": config}
+        for name, config in CASES[world].items()
+    ]
+    (folder / "cases.json").write_text(json.dumps(rows))
+    script = Path(__file__).parent / "rank_process.py"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), str(world), str(folder)],
+            env=environment,
+            stdout=(folder / f"{rank}.log").open("w"),
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(world)
+    ]
+    try:
+        for process in processes:
+            process.wait(timeout=280)
+    finally:
+        for process in processes:
+            process.kill()
+    logs = "\n".join((folder / f"{rank}.log").read_text()[-3000:] for rank in range(world))
+    assert all(process.returncode == 0 for process in processes), logs
+    return {name: np.load(folder / f"{name}.npz") for name in CASES[world]}
+
+
+def assert_same_training(got: Any, wanted: Any) -> None:
+    gradient, expected = got["gradient"], wanted["gradient"]
+    assert np.linalg.norm(gradient - expected) / np.linalg.norm(expected) < 1e-6
+    np.testing.assert_allclose(got["sums"], wanted["sums"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got["norms"], wanted["norms"], rtol=1e-4)
+    assert np.abs(got["weights"] - wanted["weights"]).max() < 1e-2 * LR
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("world", "name"),
+    [(1, "budget"), (1, "packed"), (1, "checkpointing")]
+    + [(2, name) for name in ZERO]
+    + [(3, "zero1"), (3, "zero3")],
+)
+def test_ranks_zero_stages_and_micro_batches_change_nothing(results: Results, world: int, name: str):
+    assert_same_training(results[world][name], results[1]["reference"])
+
+
+def test_two_ranks_that_share_sequences_agree_with_one(results: Results):
+    assert_same_training(results[2]["sharing"], results[1]["sharing"])
+
+
+def test_several_updates_and_a_reference_agree(results: Results):
+    assert_same_training(results[2]["several"], results[1]["several"])
+    kl = results[1]["several"]["sums"][:, 3]
+    assert 0 < kl[0] < kl[2]  # the second mini-batch is already away from the initial model
