@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -52,6 +53,19 @@ class RunFolder:
         self.logs.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         write_atomically(self.config, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+
+    def set_aside(self) -> Path | None:
+        """Rename a folder that holds an ended run, to make room; its new path, None if there was nothing.
+
+        Raises ConfigError where that run still goes on.
+        """
+        if not self.used:
+            return None
+        self._take_lock()
+        self.close()
+        taken = (self.path.with_name(f"{self.path.name}-{number}") for number in count(1))
+        target = next(path for path in taken if not path.exists())
+        return self.path.rename(target)
 
     def _take_lock(self) -> None:
         lock = (self.path / "lock").open("a+", encoding="utf-8")

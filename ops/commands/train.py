@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ops.config_file import load_config
-from ops.folder import Resume
+from ops.folder import Resume, RunFolder
 
 INTERRUPTED = 130
 """Exit status of a run that a signal ended, as a shell reports it; `--resume` continues such a run."""
@@ -52,7 +52,11 @@ def quickstart(
     model = build_model(cache / "quickstart", progress=lambda line: typer.echo(f"  {line}", err=True))
     train_file, test_file = write_problems(cache / "quickstart")
     made = [f"model.path={model}", f"data.train=[{train_file}]", f"data.test={test_file}"]
-    _finish(run(load_config("quickstart", [*made, *(overrides or ())]), _resume(resume)))
+    config = load_config("quickstart", [*made, *(overrides or ())])
+    choice = _resume(resume)
+    if choice == "never" and (earlier := RunFolder(config.run.path).set_aside()):
+        typer.echo(f"the earlier run is now {earlier}", err=True)
+    _finish(run(config, choice))
 
 
 def _finish(summary: dict[str, Any]) -> None:

@@ -49,6 +49,19 @@ def test_a_used_folder_is_not_overwritten(config: Config, tmp_path: Path) -> Non
         folder.open(config, "never")
 
 
+def test_an_ended_run_is_set_aside_and_a_live_one_is_not(config: Config, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "r")
+    assert folder.set_aside() is None
+    folder.open(config, "never")
+    append_line(folder.steps, {"step": 0})
+    with pytest.raises(ConfigError, match="in use by process"):
+        RunFolder(tmp_path / "r").set_aside()
+    folder.close()
+    assert folder.set_aside() == tmp_path / "r-1"
+    assert not folder.used
+    assert RunFolder(tmp_path / "r-1").used
+
+
 def test_resume_needs_a_checkpoint(config: Config, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no checkpoint to resume"):
         RunFolder(tmp_path / "r").open(config, "require")
