@@ -8,72 +8,34 @@ second sees the other, so no lock is needed and a dead reader cannot block the w
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 import uuid
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from buffer.manifest import Manifest, TornWeights, VersionGone, WeightsError, describe, verify
 from buffer.versions import PolicyVersion
+
+__all__ = [
+    "DiskWeights",
+    "Fetched",
+    "Manifest",
+    "Published",
+    "TornWeights",
+    "VersionGone",
+    "WeightStore",
+    "WeightsError",
+    "WriteFiles",
+]
 
 MANIFEST = "manifest.json"
 RETIRED = "retired.json"
 PINS = "pins"
 STAGING = ".staging"
-READ_BYTES = 1 << 22
-
-
-class WeightsError(Exception):
-    """A version could not be published or fetched; the message names the version and the reason."""
-
-
-class VersionGone(WeightsError):
-    """The version asked for is not (or no longer) in the store, or the store is still empty."""
-
-
-class TornWeights(WeightsError):
-    """A file of the version is missing, or its size or checksum differs from the manifest."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """One file of a version: size in bytes and CRC-32 as eight hexadecimal digits."""
-
-    bytes: int
-    crc32: str
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a version consists of. ``details``: free, JSON-able (dtype, kind of the files, their base)."""
-
-    version: PolicyVersion
-    files: dict[str, FileEntry]
-    details: dict[str, Any]
-
-    @property
-    def bytes(self) -> int:
-        """Size of all files."""
-        return sum(entry.bytes for entry in self.files.values())
-
-    def dump(self) -> str:
-        files = {name: asdict(entry) for name, entry in self.files.items()}
-        return json.dumps({"version": str(self.version), "files": files, "details": self.details}, indent=1)
-
-    @classmethod
-    def parse(cls, text: str) -> Manifest:
-        """Raises TornWeights for anything that ``dump`` did not write."""
-        try:
-            body = json.loads(text)
-            files = {_plain_name(name): FileEntry(**entry) for name, entry in body["files"].items()}
-            return cls(PolicyVersion.parse(body["version"]), files, body["details"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TornWeights(f"unreadable weights manifest: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +51,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A pinned, verified version: a folder with one or more ``*.safetensors`` files in it."""
+    """A pinned, verified version: a folder with its files in it."""
 
     version: PolicyVersion
     path: Path
@@ -150,7 +112,7 @@ class DiskWeights:
             begun = time.monotonic()
             write(staging)
             written = time.monotonic()
-            manifest = Manifest(version, _describe(staging), details or {})
+            manifest = Manifest(version, describe(staging), details or {})
             (staging / MANIFEST).write_text(manifest.dump())
             target.parent.mkdir(parents=True, exist_ok=True)
             staging.rename(target)
@@ -176,10 +138,12 @@ class DiskWeights:
             pin.unlink(missing_ok=True)
 
     def _pin(self, version: PolicyVersion | None) -> tuple[PolicyVersion, Path]:
-        # Retention may take the newest away between listing and pinning only by way of newer ones, so a
-        # few rounds suffice; the bound turns a defect into an error instead of a loop.
+        # Between listing and pinning a version may be retired, because newer ones came: list again. A few
+        # rounds suffice; the bound turns a defect into an error instead of a loop.
         for _ in range(8):
-            chosen = version if version is not None else self._newest()
+            chosen = version if version is not None else max(self.versions(), default=None)
+            if chosen is None:
+                continue
             pin = self.folder(chosen) / PINS / uuid.uuid4().hex
             with suppress(FileNotFoundError):
                 pin.touch(exist_ok=False)
@@ -190,23 +154,35 @@ class DiskWeights:
                 break
         raise VersionGone(f"weights {version or '(newest)'} are not in {self.root}; there: {self._listing()}")
 
-    def _newest(self) -> PolicyVersion:
-        versions = self.versions()
-        if not versions:
-            raise VersionGone(f"no weights published in {self.root} yet")
-        return versions[-1]
-
     def _listing(self) -> str:
         return ", ".join(map(str, self.versions())) or "none"
 
     def retire(self) -> None:
-        """Take versions beyond the newest ``keep`` out of reach and delete those that nobody has pinned."""
-        for version in self.versions()[: -self.keep]:
+        """Take versions beyond the newest ``keep`` out of reach and delete those that nobody has pinned.
+
+        A delta among the newest keeps its base, and the base's base, down to a full version.
+        """
+        versions = self.versions()
+        for version in set(versions) - self._needed(versions[-self.keep :]):
             with suppress(FileNotFoundError):
                 (self.folder(version) / MANIFEST).rename(self.folder(version) / RETIRED)
         for path in self.root.glob(f"[0-9]*/[0-9]*/{RETIRED}"):
             if not self._pinned(path.parent):
                 shutil.rmtree(path.parent, ignore_errors=True)
+
+    def _needed(self, newest: Sequence[PolicyVersion]) -> set[PolicyVersion]:
+        needed: set[PolicyVersion] = set()
+        for start in newest:
+            version: PolicyVersion | None = start
+            while version is not None and version not in needed:
+                needed.add(version)
+                version = self._base(version)
+        return needed
+
+    def _base(self, version: PolicyVersion) -> PolicyVersion | None:
+        with suppress(TornWeights):
+            return _read_manifest(self.folder(version)).base
+        return None
 
     def _pinned(self, folder: Path) -> bool:
         now = time.monotonic()
@@ -220,32 +196,6 @@ class DiskWeights:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def verify(folder: Path, manifest: Manifest) -> None:
-    """Raises TornWeights that names the file unless every file is as the manifest says."""
-    for name, entry in manifest.files.items():
-        try:
-            actual = _file_entry(folder / name)
-        except OSError as error:
-            raise TornWeights(f"weights {manifest.version}: {name} cannot be read: {error}") from error
-        if actual != entry:
-            raise TornWeights(f"weights {manifest.version}: {name} is {actual}, its manifest says {entry}")
-
-
-def _describe(folder: Path) -> dict[str, FileEntry]:
-    files = {path.name: _file_entry(path) for path in sorted(folder.iterdir()) if path.is_file()}
-    if not any(name.endswith(".safetensors") for name in files):
-        raise WeightsError(f"nothing to publish: no *.safetensors file was written into {folder}")
-    return files
-
-
-def _file_entry(path: Path) -> FileEntry:
-    size, crc = 0, 0
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(READ_BYTES):
-            size, crc = size + len(chunk), zlib.crc32(chunk, crc)
-    return FileEntry(size, f"{crc:08x}")
-
-
 def _read_manifest(folder: Path) -> Manifest:
     # Retired after it was pinned: still whole, and kept until the pin is gone.
     for name in (MANIFEST, RETIRED):
@@ -256,9 +206,3 @@ def _read_manifest(folder: Path) -> Manifest:
 
 def _version_of(folder: Path) -> PolicyVersion:
     return PolicyVersion.parse(f"{folder.parent.name}.{folder.name}")
-
-
-def _plain_name(name: str) -> str:
-    if Path(name).name != name or name.startswith("."):
-        raise ValueError(f"file name {name!r} is not a plain name")
-    return name

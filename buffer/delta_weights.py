@@ -1,0 +1,150 @@
+"""DeltaWeights: a WeightStore that passes on only what changed since the version before, losslessly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from buffer.manifest import TornWeights
+from buffer.patch import BadPatch, apply_patch, make_patch
+from buffer.versions import PolicyVersion
+from buffer.weights import DiskWeights, Fetched, Published, WeightStore, WriteFiles
+
+SUFFIX = ".patch"
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float8_e4m3fn": 1}
+"""Width of one weight by dtype (``details["dtype"]`` of a version)."""
+
+
+class DeltaWeights:
+    """Whole versions in a local folder, differences in the store that is shared.
+
+    ``cache`` belongs to this process: the publisher compares with what it published before, a receiver
+    patches what it has. The first version of a lineage, and every ``full_every``-th after it, is passed on
+    whole; the shared store keeps a delta's base as long as the delta. A receiver that missed versions catches
+    up patch by patch from the newest that it has, or takes the whole one they stand on.
+    """
+
+    def __init__(self, shared: WeightStore, cache: DiskWeights, full_every: int = 16) -> None:
+        if full_every < 1:
+            raise ValueError(f"full_every must be at least 1, got {full_every}")
+        self._shared = shared
+        self._cache = cache
+        self._full_every = full_every
+        self._since_full = 0
+        self._previous: PolicyVersion | None = None
+
+    def versions(self) -> list[PolicyVersion]:
+        """As WeightStore: what the shared store offers."""
+        return self._shared.versions()
+
+    def publish(
+        self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
+    ) -> Published:
+        """As WeightStore; ``bytes`` of the result is what went into the shared store."""
+        details = details or {}
+        whole = self._cache.publish(version, write, details)
+        patches = self._patches(version, whole.path, details)
+        if patches is None:
+            shared = self._shared.publish(version, _copier(whole.path), details)
+            self._since_full = 0
+        else:
+            about = {**details, "base": str(self._previous)}
+            shared = self._shared.publish(version, _writer(patches), about)
+            self._since_full += 1
+        self._previous = version
+        return replace(shared, write_seconds=whole.write_seconds + shared.write_seconds)
+
+    def _patches(
+        self, version: PolicyVersion, whole: Path, details: dict[str, Any]
+    ) -> dict[str, bytes] | None:
+        """Patches by file name from the previous version; None where a whole version is due or smaller."""
+        previous, width = self._previous, ELEMENT_BYTES.get(str(details.get("dtype")))
+        if previous is None or width is None or previous.lineage != version.lineage:
+            return None
+        if self._since_full + 1 >= self._full_every or not self._cache.folder(previous).exists():
+            return None
+        patches: dict[str, bytes] = {}
+        for file in sorted(whole.glob("*.safetensors")):
+            old = self._cache.folder(previous) / file.name
+            patch = make_patch(old, file, width) if old.exists() else None
+            if patch is None or len(patch) >= file.stat().st_size:
+                return None
+            patches[file.name] = patch
+        return patches
+
+    @contextmanager
+    def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
+        """As WeightStore; the folder it yields lies in the cache and holds the whole version."""
+        with ExitStack() as pins:
+            chosen = self._bring(version, pins)
+            yield pins.enter_context(self._cache.fetch(chosen))
+
+    def _bring(self, version: PolicyVersion | None, pins: ExitStack) -> PolicyVersion:
+        """Make sure that the cache has ``version`` whole; returns which one that is."""
+        chain: list[Fetched] = []
+        wanted = version
+        while wanted is None or not self._has(wanted):
+            link = pins.enter_context(self._shared.fetch(wanted))
+            if wanted is None and self._has(link.version):
+                break
+            chain.append(link)
+            wanted = link.manifest.base
+            if wanted is None:
+                break
+        newest = chain[0].version if chain else (version or link.version)
+        for link in reversed(chain):
+            self._cache.publish(link.version, self._restorer(link), _without_base(link))
+        return newest
+
+    def _has(self, version: PolicyVersion) -> bool:
+        return version in self._cache.versions()
+
+    def _restorer(self, link: Fetched) -> WriteFiles:
+        base = link.manifest.base
+        if base is None:
+            return _copier(link.path)
+
+        def write(folder: Path) -> None:
+            with self._cache.fetch(base) as old:
+                for patch in sorted(link.path.glob(f"*{SUFFIX}")):
+                    name = patch.name.removesuffix(SUFFIX)
+                    try:
+                        apply_patch(patch.read_bytes(), old.path / name, folder / name)
+                    except (BadPatch, FileNotFoundError) as error:
+                        raise TornWeights(f"weights {link.version}: {error}") from error
+
+        return write
+
+
+def _without_base(link: Fetched) -> dict[str, Any]:
+    return {key: value for key, value in link.manifest.details.items() if key != "base"}
+
+
+def _copier(source: Path) -> WriteFiles:
+    def write(folder: Path) -> None:
+        for file in source.iterdir():
+            if file.is_file() and file.suffix != ".json":
+                _link_or_copy(file, folder / file.name)
+        index = source / "model.safetensors.index.json"
+        if index.exists():
+            _link_or_copy(index, folder / index.name)
+
+    return write
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)  # both on one file system: no second copy
+    except OSError:
+        target.write_bytes(source.read_bytes())
+
+
+def _writer(patches: dict[str, bytes]) -> WriteFiles:
+    def write(folder: Path) -> None:
+        for name, patch in patches.items():
+            (folder / f"{name}{SUFFIX}").write_bytes(patch)
+
+    return write
