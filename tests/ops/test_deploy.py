@@ -307,7 +307,7 @@ def calls(tmp_path: Path) -> str:
     return (tmp_path / "calls").read_text()
 
 
-@pytest.mark.parametrize(("status", "queued_again"), [(0, False), (2, False), (1, True), (137, True)])
+@pytest.mark.parametrize(("status", "queued_again"), [(0, False), (2, False), (3, True), (137, True)])
 def test_slurm_queues_again_what_is_worth_it(
     slurm: Any, tmp_path: Path, status: int, queued_again: bool
 ) -> None:
