@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ops.commands import config, train
+from ops.commands import bench, config, dashboards, doctor, fleet, generator, rollouts, runs, score, train
 from ops.config import ConfigError
 
 USAGE_ERROR = 2
@@ -32,8 +32,10 @@ app = typer.Typer(
     Then `magicrl config show quickstart` prints every setting with its meaning, and
     `magicrl train my_run.yaml` trains your model on your problems.""",
 )
-app.add_typer(train.app)
-app.add_typer(config.app, name="config")
+for group, name in ((config, "config"), (dashboards, "dashboards")):
+    app.add_typer(group.app, name=name)
+for single in (train, runs, rollouts, fleet, generator, score, doctor, bench):
+    app.add_typer(single.app)
 
 
 def _version(show: bool) -> None:

@@ -13,6 +13,8 @@ from actors.config import ActorsConfig
 from buffer.config import BufferConfig
 from learner.config import LearnerConfig
 from learner.stages import Schedule, StageConfig
+from ops.rollout_log import RolloutsConfig
+from ops.trackers import TrackersConfig
 from rewards.config import RewardsConfig
 
 
@@ -128,6 +130,8 @@ class Config(Section):
     learner: LearnerConfig = LearnerConfig()
     ray: RayConfig = RayConfig()
     metrics: MetricsConfig = MetricsConfig()
+    trackers: TrackersConfig = TrackersConfig()
+    rollouts: RolloutsConfig = RolloutsConfig()
 
     @model_validator(mode="after")
     def _stages_fill_the_run(self) -> Config:

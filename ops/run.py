@@ -39,6 +39,7 @@ from ops.session import (
     stage_rules,
 )
 from ops.summary import Outcome, write_summary
+from ops.trackers import Trackers
 
 if TYPE_CHECKING:
     from actors.fleet import Fleet
@@ -97,6 +98,12 @@ class Run:
         self._evaluations = Evaluations(session.folder.evaluations)
         self._checkpoints = Checkpoints(session.folder.checkpoints, self._config.learner.checkpoint)
         self._metrics = RunMetrics(self._config, session.connections.client, session.buffer, session.folder)
+        self._trackers = Trackers(
+            self._config.trackers,
+            self._config.run.name,
+            session.folder.path,
+            self._config.model_dump(mode="json"),
+        )
         self._generated: dict[str, float] = {}
 
     def run(self) -> dict[str, Any]:
@@ -106,6 +113,7 @@ class Run:
         self._open_buffer(checkpoint)
         try:
             with ExitStack() as stack:
+                stack.callback(self._trackers.close)
                 stack.enter_context(self._metrics)
                 fleet, ranks = self._start_parts(stack, checkpoint)
                 stack.enter_context(reaper(self._buffer))
@@ -164,6 +172,7 @@ class Run:
         def on_step(report: StepReport) -> None:
             append_line(self._session.folder.steps, report.as_dict())
             self._metrics.observe(report)
+            self._trackers.step(report.step, report.as_dict() | {"generator": watch.totals()})
             self._session.progress.step(report, watch.totals())
 
         learner = Learner(

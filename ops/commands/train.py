@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ops.config_file import load_config
+from ops.detached import detach
 from ops.folder import Resume, RunFolder
 
 INTERRUPTED = 130
@@ -29,11 +30,19 @@ def train(
     config: Annotated[str, typer.Argument(help="A YAML file or the name of a shipped recipe.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like learner.lr=2e-6.")] = None,
     resume: Annotated[str, _RESUME] = "never",
+    detached: Annotated[bool, typer.Option("--detach", help="Go on without this terminal.")] = False,
 ) -> None:
     """Train a model on problems whose answers can be checked."""
     from ops.run import run
 
-    _finish(run(load_config(config, overrides or ()), _resume(resume)))
+    loaded = load_config(config, overrides or ())
+    if detached:
+        process = detach(
+            loaded.run.path, ["train", config, *(overrides or ()), f"--resume={_resume(resume)}"]
+        )
+        typer.echo(f"{loaded.run.path}: process {process}; magicrl stop {loaded.run.name} ends it")
+        return
+    _finish(run(loaded, _resume(resume)))
 
 
 @app.command()
