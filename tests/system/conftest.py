@@ -115,6 +115,14 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def command_of(pid: int) -> str:
+    """Its command line; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def alive(pids: set[int], seconds: float = 20.0) -> dict[int, str]:
     """Those of ``pids`` still running (zombies do not count) after at most ``seconds``, with their commands."""
     deadline = time.monotonic() + seconds
@@ -124,7 +132,7 @@ def alive(pids: set[int], seconds: float = 20.0) -> dict[int, str]:
             try:
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
                 if state != "Z":
-                    left[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+                    left[pid] = command_of(pid)
             except OSError:
                 continue
         if not left or time.monotonic() > deadline:

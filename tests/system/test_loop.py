@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Magicrl, alive, descendants
+from conftest import Magicrl, alive, command_of, descendants
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -26,7 +26,7 @@ def assert_books_balance(groups: dict[str, Any]) -> None:
 
 
 def test_on_policy_run_from_start_to_end(magicrl: Callable[..., Magicrl]) -> None:
-    """max_staleness 0 and a float32 sampler: every token on the weights that sampled it, log-probabilities equal."""
+    """max_staleness 0, float32 sampler: every token on the weights that sampled it, equal log-probabilities."""
     run = magicrl(*SMALL, "run.steps=3", "buffer.max_staleness=0", "actors.engine.dtype=float32")
     run.wait_for_step(0)
     family = descendants(run.process.pid)
@@ -84,10 +84,3 @@ def test_a_dead_generator_ends_the_run_with_its_own_words(magicrl: Callable[...,
     assert run.end(180) == 3, run.text()
     assert "generator-0" in run.text()
     assert run.summary()["outcome"] == "failed"
-
-
-def command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""

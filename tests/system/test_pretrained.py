@@ -1,0 +1,71 @@
+"""A pretrained model with its own tokenizer and chat template, on word problems, without a line of code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import CACHE, Magicrl
+
+pytestmark = [pytest.mark.system, pytest.mark.soak, pytest.mark.timeout(1800)]
+
+NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gia", "Hugo")
+THINGS = ("apples", "books", "coins", "stamps")
+
+
+@pytest.fixture(scope="session")
+def smollm() -> Path:
+    pytest.importorskip("gguf", reason="pip install 'magicrl[bench]'")
+    from ops.quickstart.smollm import SmolLMUnavailable, build_smollm
+
+    try:
+        return build_smollm(CACHE / "models")
+    except SmolLMUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def word_problems(tmp_path: Path) -> Path:
+    path = tmp_path / "problems.jsonl"
+    rows = []
+    for i, name in enumerate(NAMES * 8):
+        have, more, thing = 2 + i % 7, 1 + i % 5, THINGS[i % 4]
+        rows.append(
+            {
+                "question": f"{name} has {have} {thing} and gets {more} more. How many {thing} now?",
+                "answer": have + more,
+            }
+        )
+    rows.append({"question": "", "answer": 3})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_three_steps(
+    magicrl: Callable[..., Magicrl], smollm: Path, word_problems: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "words.yaml"
+    config.write_text(
+        f"""
+        run: {{name: words, steps: 3}}
+        model: {{path: {smollm}}}
+        data:
+          train: [{word_problems}]
+          instruction: "Put the final number within \\\\boxed{{}}."
+          max_prompt_tokens: 128
+        stages: [{{response_limit: 96, prompts_per_step: 2, group_size: 8}}]
+        rewards: {{math: {{answer: boxed_or_stated}}}}
+        actors: {{engine: {{dtype: bfloat16, kv_cache_gib: 0.5, memory_ratio: 0.2, enforce_eager: true}}}}
+        learner: {{lr: 1.0e-6, dtype: float32, publish_dtype: bfloat16}}
+        """
+    )
+    run = magicrl(str(config), command="train")
+    run.folder = run.folder.with_name("words")
+    assert run.end(1500) == 0, run.text()
+    assert "65 rows" not in run.text()
+    assert "64 rows, 1 set aside" in run.text()
+    summary = run.summary()
+    assert summary["steps"] == 3
+    assert summary["groups"]["trained"] == 6
