@@ -143,7 +143,5 @@ class LearnerConfig(_Settings):
         return self
 
 
-CHANGEABLE: frozenset[str] = frozenset(
-    LearnerConfig.model_fields.keys() - {"sequence_parallel", "dtype", "zero_stage"}
-)
+CHANGEABLE: frozenset[str] = frozenset(LearnerConfig.model_fields.keys() - {"dtype", "zero_stage"})
 """Learner fields that a resume may change; the others decide what a checkpoint's files contain."""

@@ -20,9 +20,7 @@ from learner.logprobs import HeadLoss
 from learner.model import PolicyModel, load_model
 from learner.plan import Layout, Objective
 from learner.reference import ReferencePolicy
-
-TAG = "state"
-"""Name of the folder DeepSpeed makes inside a checkpoint's own folder."""
+from learner.universal import TAG, is_universal
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +130,19 @@ class DeepSpeedEngine:
 
     def restore(self, folder: Path) -> None:
         """Collective. Raises FileNotFoundError if ``folder`` holds no state."""
+        self._engine._config.load_universal_checkpoint = is_universal(folder)
         path, _ = self._engine.load_checkpoint(str(folder), tag=TAG)
         if path is None:
             raise FileNotFoundError(f"{folder}: no DeepSpeed state that can be loaded")
+        self._apply_settings()
+
+    def _apply_settings(self) -> None:
+        """A checkpoint brings its own optimizer settings along; those of this run's config hold."""
+        config = self._config
+        for group in self._engine.optimizer.param_groups:
+            group.update(betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
+        if config.zero_stage:
+            self._engine.optimizer.clip_grad = config.grad_clip
 
 
 class ClippedAdamW(torch.optim.AdamW):

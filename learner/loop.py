@@ -7,6 +7,7 @@ lineage, and the generators go on.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from typing import Any, Literal
@@ -22,11 +23,13 @@ from learner.checkpoint import Checkpoint, Checkpoints
 from learner.clock import PhaseClock
 from learner.config import LearnerConfig
 from learner.lineages import largest_lineage, record_lineage
-from learner.ranks import RankDied, RankGroup
+from learner.ranks import OutOfMemory, RankDied, RankGroup
 from learner.report import StepReport, step_report
+from learner.resume import changed_settings
 from learner.stages import Schedule
 from learner.state import LearnerState
 from learner.stats import StepStats
+from learner.universal import to_universal
 
 Phase = Literal["wait", "update", "publish", "checkpoint", "idle"]
 
@@ -65,6 +68,7 @@ class Learner:
         self._extra_state = extra_state
         self._saved: PolicyVersion | None = None
         self._restarts = 0
+        self._budget_halved = False
         self._clock = PhaseClock()
         self.state = LearnerState()
 
@@ -146,7 +150,7 @@ class Learner:
             checkpoint.verify()
             saved = checkpoint.state()
             state, ledger = LearnerState.from_dict(saved["learner"]), saved["ledger"]
-            self._ranks.restore(checkpoint.engine)
+            self._restore_ranks(checkpoint, saved["config"])
         root = self._checkpoints.root
         lineage = self._buffer.begin_lineage(parent, state.version.step, largest_lineage(root))
         record_lineage(root, lineage)
@@ -158,16 +162,39 @@ class Learner:
         log.info("lineage begun", version=str(self.version), parent=parent)
         return self.version
 
+    def _restore_ranks(self, checkpoint: Checkpoint, saved: dict[str, Any]) -> None:
+        """Load the ranks' share, converted first if it was written by another number of ranks."""
+        config = self._ranks.config
+        for name, (old, new) in changed_settings(saved, config).items():
+            log.info("setting changed by the resume", setting=f"learner.{name}", saved=old, now=new)
+        if saved["ranks"] == config.ranks or config.zero_stage == 0:
+            self._ranks.restore(checkpoint.engine)
+            return
+        target = self._checkpoints.root / ".staging" / f"universal-{checkpoint.version}"
+        log.info("checkpoint converted", saved_ranks=saved["ranks"], ranks=config.ranks)
+        self._ranks.restore(to_universal(checkpoint.engine, target, config.save_timeout))
+        shutil.rmtree(target)
+
     def _recover(self, error: RankDied) -> None:
         """All ranks anew from the newest checkpoint, in a new lineage; generators notice only new weights."""
         self._restarts += 1
         limit = self._ranks.config.rank_restarts
         if self._restarts > limit:
             raise error
+        if isinstance(error, OutOfMemory):
+            self._halve_budget(error)
         log.error("learner rank died", reason=str(error), restart=self._restarts, limit=limit)
         self._ranks.restart()
         checkpoint = self._checkpoints.newest()
         self._begin(checkpoint, self.version.lineage if checkpoint is None else checkpoint.version.lineage)
+
+    def _halve_budget(self, error: OutOfMemory) -> None:
+        """Once in a run; after that the settings are wrong."""
+        if self._budget_halved:
+            raise error
+        self._budget_halved = True
+        self._ranks.halve_budget()
+        log.warning("token budget halved", token_budget=self._ranks.config.token_budget)
 
     def _checkpoint(self) -> None:
         """Write everything a resume at the current version needs."""

@@ -33,13 +33,18 @@ class PolicyModel(nn.Module):
     The head stays a module of its own: ZeRO-3 gathers its weight (tied or not) while it runs.
     """
 
+    backbone: nn.Module
+    head: nn.Module
+
     def __init__(self, model: nn.Module, chunk: int) -> None:
         super().__init__()
         self.model = model
-        self.backbone: nn.Module = model.base_model  # type: ignore[assignment]
-        self.head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
-        self.head.forward = types.MethodType(_head_forward, self.head)
         self.chunk = chunk
+        head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
+        head.forward = types.MethodType(_head_forward, head)
+        # Both are parts of ``model``: registered again, they would be in every checkpoint twice.
+        object.__setattr__(self, "backbone", model.base_model)
+        object.__setattr__(self, "head", head)
 
     def forward(self, batch: ModelInput, objective: Objective, scale: float | None) -> HeadLoss:
         """Loss times ``scale``, log-probabilities and entropies [N]; ``scale`` None: no loss, no gradient."""

@@ -5,7 +5,6 @@ The coordinator plans from group summaries; each rank fetches the bodies of its 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -178,8 +177,3 @@ def _cut(
     ]
     lengths = [groups[item.group].prompt_tokens + groups[item.group].lengths[item.rollout] for item in items]
     return [tuple(tuple(items[i] for i in row) for row in batch) for batch in layout.cut(lengths)]
-
-
-def halved(layout: Layout) -> Layout:
-    """The layout after an out-of-memory: half the budget."""
-    return Layout(math.ceil(layout.budget / 2), layout.packed_row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import deepspeed
+import psutil
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
@@ -20,9 +22,11 @@ from buffer.weights import Published
 from learner.batch import ModelInput, collate, shard_columns
 from learner.clock import PhaseClock
 from learner.engine import DeepSpeedEngine, resolve_dtype
+from learner.logprobs import HeadLoss
 from learner.magic import token_sums, token_terms
+from learner.memory import MemoryNeed, advice, memory_need, model_shape
 from learner.plan import Layout, MicroBatch, MiniBatch, StepPlan
-from learner.spec import RankSpec
+from learner.spec import RankOutOfMemory, RankSpec
 from learner.stats import SUMS, RankStats
 from learner.weights import write_weights
 
@@ -39,6 +43,15 @@ class Rank:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._groups: dict[int, RolloutGroup] = {}
         self._store: TCPStore | None = None
+
+    def memory(self) -> tuple[MemoryNeed, int]:
+        """What a step will need on this rank by estimate, and the bytes free on its device now."""
+        spec = self._spec
+        dtype = resolve_dtype(spec.config.dtype, self._device)
+        need = memory_need(model_shape(spec.model), spec.config, spec.longest, dtype.itemsize)
+        if self._device.type == "cuda":
+            return need, int(torch.cuda.mem_get_info()[0])
+        return need, int(psutil.virtual_memory().available)
 
     def listen(self, host: str) -> int:
         """Rank 0: open the meeting point on a free port of ``host``."""
@@ -101,7 +114,14 @@ class Rank:
                 outcome = self._engine.step(plan.lr)
                 stats.updates.append((outcome.grad_norm, outcome.applied))
         self._groups = {}
+        stats.peak_bytes = self._peak_bytes()
         return stats
+
+    def _peak_bytes(self) -> int:
+        """Most memory held at once: on the GPU, or by this process since its start."""
+        if self._device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated())
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def _old_logprobs(self, plan: StepPlan) -> list[list[Tensor | None]]:
         """Per micro-batch, log-probabilities before the first update, where a later one will need them."""
@@ -125,12 +145,24 @@ class Rank:
             batch = self._collate(micro, plan)
             reference = self._engine.reference_logprobs(batch, plan.objective) if plan.objective.kl else None
             batch = replace(batch, tokens=replace(batch.tokens, old=before, reference=reference))
-            result = self._engine.forward_backward(batch, plan.objective, mini.tokens)
+            result = self._forward_backward(batch, plan, mini)
             terms = token_terms(result.logprobs, result.entropy, batch.tokens, plan.objective)
             part, gap = token_sums(terms, result.logprobs, batch.tokens, plan.objective)
             sums += part
             largest = torch.maximum(largest, gap)
         stats.add(sums.tolist(), float(largest))
+
+    def _forward_backward(self, batch: ModelInput, plan: StepPlan, mini: MiniBatch) -> HeadLoss:
+        try:
+            return self._engine.forward_backward(batch, plan.objective, mini.tokens)
+        except RuntimeError as error:  # torch.OutOfMemoryError is one; a CPU's allocator raises it bare
+            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                raise
+            rows, width = batch.input_ids.shape
+            raise RankOutOfMemory(
+                f"rank {self._rank} ran out of memory on a micro-batch of {rows} x {width} tokens, "
+                f"{len(batch.select)} of them of responses: {advice(self._spec.config)}"
+            ) from error
 
     def _collate(self, micro: MicroBatch, plan: StepPlan) -> ModelInput:
         shared = self._spec.config.sequence_parallel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from ray.exceptions import RayError, RayTaskError
 from buffer.rollout import GroupId, RolloutGroup
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
+from learner.memory import MemoryNeed, advice
 from learner.plan import Layout, StepPlan
-from learner.spec import RankSpec
+from learner.spec import RankOutOfMemory, RankSpec
 from learner.stats import StepStats
 
 log = structlog.get_logger()
@@ -28,6 +30,10 @@ class RankDied(Exception):
 
 class RankTimeout(RankDied):
     """A rank did not answer by its deadline."""
+
+
+class OutOfMemory(RankDied):
+    """A rank's micro-batch did not fit into its memory; names the sizes and the settings to change."""
 
 
 class _RankActor:
@@ -61,9 +67,14 @@ class RankGroup:
         """How sequences share rows on these ranks."""
         return self._layout
 
+    def halve_budget(self) -> None:
+        """From the next restart on, micro-batches are half as large."""
+        self.config = self.config.model_copy(update={"token_budget": max(1, self.config.token_budget // 2)})
+
     def restart(self) -> None:
         """End whatever is left and start all ranks anew, at the model's initial weights."""
         self.close()
+        self._spec = replace(self._spec, config=self.config)
         self._start()
 
     def _start(self) -> None:
@@ -71,8 +82,16 @@ class RankGroup:
         self._actors = [_actor(self._spec, rank, world) for rank in range(world)]
         host = self._wait([self._actors[0].address.remote()], "start", timeout)[0]
         port = self._wait([self._actors[0].call.remote("listen", host)], "listen", timeout)[0]
+        self._compare_memory(self._all("memory", timeout=timeout))
         self._all("join", host, port, timeout=timeout)
         self._layout: Layout = self._all("layout", timeout=timeout)[0]
+
+    def _compare_memory(self, ranks: list[tuple[MemoryNeed, int]]) -> None:
+        need, available = min(ranks, key=lambda rank: rank[1])
+        there = f"{available / 2**30:.2f} GiB"
+        log.info("memory of a learner rank by estimate", need=str(need), available=there)
+        if need.total > available:
+            log.warning("a step may not fit", need=str(need), available=there, advice=advice(self.config))
 
     def fetch(self, plan: StepPlan, refs: Sequence[Any]) -> set[GroupId]:
         """Let every rank read its bodies; returns the groups that cannot be read (then do not ``update``).
@@ -132,7 +151,7 @@ class RankGroup:
             return list(ray.get(calls))
         except RayError as error:
             self.close()
-            raise RankDied(f"{verb}: {_own_text(error)}") from error
+            raise _death(verb, error) from error
         except RankTimeout:
             self.close()
             raise
@@ -157,8 +176,9 @@ def _actor(spec: RankSpec, rank: int, world: int) -> ActorHandle:
     return actor_class.remote(spec, rank, world)
 
 
-def _own_text(error: RayError) -> str:
-    """The rank's exception without Ray's wrapping."""
-    if isinstance(error, RayTaskError):
-        return f"{type(error.cause).__name__}: {error.cause}"
-    return f"{type(error).__name__}: {error}"
+def _death(verb: str, error: RayError) -> RankDied:
+    """The rank's own exception without Ray's wrapping."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    if isinstance(cause, RankOutOfMemory):
+        return OutOfMemory(str(cause))
+    return RankDied(f"{verb}: {type(cause).__name__}: {str(cause).strip()}")

@@ -12,6 +12,10 @@ from buffer.weights import WeightStore
 from learner.config import LearnerConfig
 
 
+class RankOutOfMemory(Exception):
+    """A micro-batch did not fit; names its size and the settings to change."""
+
+
 class GroupSource(Protocol):
     """Where bodies come from; ``RolloutBuffer`` is one."""
 
@@ -24,7 +28,7 @@ class GroupSource(Protocol):
 class RankSpec:
     """What every rank is built from. The two functions open this process's own connections.
 
-    needs_reference: keep the initial model, for stages with a KL term. serve_metrics: called once in each
+    longest: prompt and response limit in tokens, for the memory estimate. needs_reference: keep the initial model, for stages with a KL term. serve_metrics: called once in each
     rank's process with ("learner", rank).
     """
 
@@ -32,5 +36,6 @@ class RankSpec:
     config: LearnerConfig
     open_source: Callable[[], GroupSource]
     open_weights: Callable[[], WeightStore]
+    longest: int = 0
     needs_reference: bool = False
     serve_metrics: Callable[[str, int], None] | None = None

@@ -1,0 +1,95 @@
+"""What a step needs of a rank's memory, estimated before anything is loaded. No torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from safetensors import safe_open
+
+from learner.config import LearnerConfig
+
+CHUNK_BUFFERS = 3
+"""Matrices of [chunk, vocabulary] in float32 that the head's kernel holds at once, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The numbers of a decoder that its memory depends on; parameters counts a tied head once."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    intermediate: int
+    vocabulary: int
+
+
+def model_shape(folder: Path) -> ModelShape:
+    """Read a Hugging Face folder's config and the headers of its safetensors files."""
+    config = json.loads((folder / "config.json").read_text())
+    parameters = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "np") as file:
+            parameters += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return ModelShape(
+        parameters=parameters,
+        layers=config.get("num_hidden_layers", 0),
+        hidden=config.get("hidden_size", 0),
+        intermediate=config.get("intermediate_size", 0),
+        vocabulary=config.get("vocab_size", 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """Bytes on one rank."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    head: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.head
+
+    def __str__(self) -> str:
+        parts = {name: getattr(self, name) for name in self.__slots__}
+        detail = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in parts.items())
+        return f"{self.total / 2**30:.2f} GiB ({detail})"
+
+
+def memory_need(shape: ModelShape, config: LearnerConfig, longest: int, bytes_per_value: int) -> MemoryNeed:
+    """What one rank needs while it trains sequences of up to ``longest`` tokens.
+
+    bytes_per_value: 2 for bfloat16 weights and activations, 4 for float32. Activations: about 10 hidden and 4
+    intermediate values per token and layer (norms, projections, gated MLP; attention without its matrix), or
+    one hidden value per layer and one whole layer where they are recomputed.
+    """
+    ranks, size = config.ranks, shape.parameters
+    masters = 4 if bytes_per_value < 4 else 0
+    tokens = max(config.token_budget, longest) // config.sequence_parallel
+    layer = (10 * shape.hidden + 4 * shape.intermediate) * bytes_per_value
+    kept = shape.hidden * bytes_per_value if config.gradient_checkpointing else layer
+    return MemoryNeed(
+        weights=size * bytes_per_value // (ranks if config.zero_stage == 3 else 1),
+        gradients=size * (4 + masters // 2) // (ranks if config.zero_stage >= 2 else 1),
+        optimizer=size * (8 + masters) // (ranks if config.zero_stage >= 1 else 1),
+        activations=tokens * (kept * shape.layers + (layer if config.gradient_checkpointing else 0)),
+        head=4 * shape.vocabulary * (shape.hidden + CHUNK_BUFFERS * config.loss_chunk),
+    )
+
+
+def advice(config: LearnerConfig) -> str:
+    """The settings that lower a rank's memory, those already used left out."""
+    hints = [f"lower learner.token_budget (now {config.token_budget})"]
+    if not config.gradient_checkpointing:
+        hints.append("set learner.gradient_checkpointing=true")
+    if config.zero_stage < 3 and config.ranks > 1:
+        hints.append("set learner.zero_stage=3")
+    hints.append(f"raise learner.ranks (now {config.ranks}) or learner.sequence_parallel")
+    return "; ".join(hints)

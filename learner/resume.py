@@ -1,0 +1,26 @@
+"""What a resume may change. Pure: the saved settings and the new ones in, the differences out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from learner.config import CHANGEABLE, LearnerConfig
+
+
+class ResumeRefused(Exception):
+    """A setting that decides what the checkpoint's files contain was changed; names it and its old value."""
+
+
+def changed_settings(saved: Mapping[str, Any], config: LearnerConfig) -> dict[str, tuple[Any, Any]]:
+    """Fields of ``learner`` that differ from the checkpoint's: name -> (saved, new).
+
+    saved: ``model_dump(mode="json")`` of the saved run. Raises ResumeRefused for fields outside CHANGEABLE.
+    """
+    now = config.model_dump(mode="json")
+    changes = {name: (saved.get(name), value) for name, value in now.items() if saved.get(name) != value}
+    fixed = {name: old for name, (old, _) in changes.items() if name not in CHANGEABLE}
+    if fixed:
+        wanted = ", ".join(f"learner.{name}={old}" for name, old in sorted(fixed.items()))
+        raise ResumeRefused(f"this checkpoint can only be resumed with {wanted}")
+    return changes
