@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ class Engine(Protocol):
         n: int,
         limits: SamplingLimits,
         on_tokens: Callable[[int], None] | None = None,
-    ) -> AsyncIterator[Sample]:
+    ) -> AsyncGenerator[Sample, None]:
         """Yield n samples, each as it finishes. Closing the iterator aborts what is unfinished.
 
         on_tokens hears of new tokens (how many) while they are sampled: the sign of life. Raises TimeoutError
@@ -104,3 +105,15 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Abort everything and free the engine's processes."""
         ...
+
+
+async def as_they_finish(responses: Iterable[Coroutine[Any, Any, Sample]]) -> AsyncGenerator[Sample, None]:
+    """Run all at once and yield each result when it is there; closing the iterator cancels the rest."""
+    tasks = [asyncio.create_task(response) for response in responses]
+    try:
+        for finished in asyncio.as_completed(tasks):
+            yield await finished
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -23,6 +23,9 @@ from rewards.reward import Score
 
 log = structlog.get_logger()
 
+GHOST_SECONDS = 10.0
+"""How long a killed generator may still lease groups: Ray kills asynchronously."""
+
 
 class GeneratorDied(RuntimeError):
     """No generator is left that could go on; the message is the last one's own error text."""
@@ -53,6 +56,7 @@ class Fleet:
         self._members: list[Member] = []
         self._health: dict[int, SlotHealth] = {}
         self._last: dict[str, Mapping[str, Any]] = {}
+        self._ghosts: dict[str, float] = {}
         self._asked_for: int | None = None
 
     def start(self, count: int, seconds: float) -> None:
@@ -98,9 +102,17 @@ class Fleet:
             self._asked_for = asked
             self.scale(asked)
         self._take_in(now)
+        self._release_ghosts(now)
         self._fill(now)
         self._shrink()
         self._raise_if_hopeless()
+
+    def _release_ghosts(self, now: float) -> None:
+        """Groups of the lost go to others at once. For a while: a kill takes effect later than it returns."""
+        for name, until in list(self._ghosts.items()):
+            self._buffer.release(name)
+            if now > until:
+                del self._ghosts[name]
 
     def _raise_if_hopeless(self) -> None:
         """Generators from outside the fleet are a hope too; with a target of 0 the learner waits for them."""
@@ -156,7 +168,7 @@ class Fleet:
         health.failed(reason, now, now - member.started_at if member.state != "starting" else 0.0)
         self._members.remove(member)
         member.kill()
-        self._buffer.release(member.name)
+        self._ghosts[member.name] = now + GHOST_SECONDS
         self._roster.leave(member.name)
         next_step = "slot given up" if health.given_up else f"next try in {health.retry_at - now:.0f} s"
         log.error("generator lost", name=member.name, reason=reason, failures=health.failures, next=next_step)

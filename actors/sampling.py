@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,8 +80,10 @@ class GroupSampler:
         try:
             self._on_running(1)
             try:
-                async for sample in self._engine.sample(prompt.tolist(), n, limits, effort.sampled):
-                    grading.append(asyncio.create_task(self._grade(row, sample, effort)))
+                stream = self._engine.sample(prompt.tolist(), n, limits, effort.sampled)
+                async with aclosing(stream) as samples:
+                    async for sample in samples:
+                        grading.append(asyncio.create_task(self._grade(row, sample, effort)))
             finally:
                 self._on_running(-1)
             graded = await asyncio.gather(*grading)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.engine import EngineStats, Sample, SamplingLimits, WeightsRefused
+from actors.engine import EngineStats, Sample, SamplingLimits, WeightsRefused, as_they_finish
 from buffer.rollout import VersionSpan
 from buffer.versions import PolicyVersion
 
@@ -63,22 +63,15 @@ class ScriptedEngine:
     def version(self) -> PolicyVersion:
         return self._version
 
-    async def sample(
+    def sample(
         self,
         prompt_ids: Sequence[int],
         n: int,
         limits: SamplingLimits,
         on_tokens: Callable[[int], None] | None = None,
-    ) -> AsyncIterator[Sample]:
+    ) -> AsyncGenerator[Sample, None]:
         """As Engine.sample; the prompt's content has no influence."""
-        tasks = [asyncio.create_task(self._respond(index, limits, on_tokens)) for index in range(n)]
-        try:
-            for finished in asyncio.as_completed(tasks):
-                yield await finished
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return as_they_finish(self._respond(index, limits, on_tokens) for index in range(n))
 
     async def _respond(
         self, index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None

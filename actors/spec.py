@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 import structlog
 
 from actors.config import ActorsConfig, Section, VllmConfig
+from actors.engine import Engine
 from actors.generator import Generator, StageRules
 from actors.rendering import PromptRenderer
 from actors.roster import Roster
+from actors.thinking import ThinkingEngine
 from actors.vllm_engine import VllmEngine
 from buffer.config import BufferConfig
 from buffer.dataset import read_dataset
@@ -94,7 +96,9 @@ async def start_generator(
     dataset = read_dataset(spec.data, spec.columns)
     prompts = PromptRenderer(spec.model, spec.system_prompt, spec.max_prompt_tokens)
     seed = zlib.crc32(f"{spec.seed}:{name}".encode()) & 0x7FFFFFFF
-    engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED, seed)
+    engine: Engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED, seed)
+    if spec.actors.thinking.budget is not None:
+        engine = ThinkingEngine(engine, spec.actors.thinking, prompts.tokenizer)
     log.info("generator started", name=name, slot=slot, model=str(spec.model), rows=len(dataset))
     return Generator(
         name,

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import structlog
 
 from actors.config import VllmConfig
-from actors.engine import EngineBroken, EngineStats, Sample, SamplingLimits, WeightsRefused
+from actors.engine import EngineBroken, EngineStats, Sample, SamplingLimits, WeightsRefused, as_they_finish
 from buffer.rollout import Finish, VersionSpan
 from buffer.versions import PolicyVersion
 
@@ -66,23 +66,16 @@ class VllmEngine:
     def version(self) -> PolicyVersion:
         return self._version
 
-    async def sample(
+    def sample(
         self,
         prompt_ids: Sequence[int],
         n: int,
         limits: SamplingLimits,
         on_tokens: Callable[[int], None] | None = None,
-    ) -> AsyncIterator[Sample]:
+    ) -> AsyncGenerator[Sample, None]:
         """As Engine.sample."""
         prompt = [int(token) for token in prompt_ids]
-        tasks = [asyncio.create_task(self._respond(prompt, i, limits, on_tokens)) for i in range(n)]
-        try:
-            for finished in asyncio.as_completed(tasks):
-                yield await finished
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return as_they_finish(self._respond(prompt, index, limits, on_tokens) for index in range(n))
 
     async def _respond(
         self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.system
 ENGINE = VllmConfig(
     dtype="float32", max_num_seqs=16, kv_cache_gib=0.1, enforce_eager=True, progress_tokens=16
 )
-HEALING = HealingConfig(first_pause_seconds=0.1, max_failures=2, stuck_seconds=4.0)
+HEALING = HealingConfig(first_pause_seconds=0.1, max_failures=3, stuck_seconds=8.0)
 
 
 @pytest.fixture(scope="module")
