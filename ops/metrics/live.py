@@ -24,6 +24,7 @@ from buffer.store import RolloutBuffer
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 2.0
+PHASES = ("wait", "update", "publish", "checkpoint", "idle")
 STATES = ("starting", "ready", "draining", "dead")
 
 
@@ -31,6 +32,7 @@ class WaitClock:
     """Seconds spent in the phase ``wait``, the present wait included. ``now``: a monotonic clock."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.phase = "idle"
         self._now = now
         self._ended = 0.0
         self._begun: float | None = None
@@ -40,6 +42,7 @@ class WaitClock:
         if self._begun is not None:
             self._ended += self._now() - self._begun
         self._begun = self._now() if phase == "wait" else None
+        self.phase = phase
 
     @property
     def seconds(self) -> float:
@@ -88,6 +91,8 @@ class Live(Collector):
         """Called by each scrape."""
         waited = self.wait.seconds
         yield _counter("learner_wait_seconds", "Time the learner waited for groups.", {"": waited})
+        phases = {phase: float(phase == self.wait.phase) for phase in PHASES}
+        yield _gauge("learner_phase", "What the learner does now: 1.", phases, "phase")
         blocked = {"sample": waited, "insert": sum(self._held_back.values())}
         text = (
             "Time at the buffer: insert, generators held back by admission; sample, learner without a batch."
