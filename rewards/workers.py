@@ -139,7 +139,11 @@ class GraderPool:
             "deadline": seconds,
         }
         try:
-            wire.send(link, request, deadline)
+            body = wire.encode(request)
+        except (TypeError, ValueError) as error:
+            return Score(0.0, "error", f"the row cannot be sent to a grader: {error}"), True
+        try:
+            wire.send_body(link, body, deadline)
             return Score(**wire.receive(link, deadline)), True
         except TimeoutError:
             kill(pid)

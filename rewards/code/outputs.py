@@ -79,8 +79,8 @@ def _same(want: Any, got: Any, unordered: bool, tolerance: float) -> bool:
     if isinstance(want, bool) or isinstance(got, bool):
         return type(want) is type(got) and want == got
     if isinstance(want, float) and isinstance(got, int | float):
-        return (
-            want == got or math.isfinite(want) and math.isfinite(got) and _close(want, float(got), tolerance)
+        return want == got or (
+            math.isfinite(want) and math.isfinite(got) and _close(want, float(got), tolerance)
         )
     if isinstance(want, int | float) and isinstance(got, int | float):
         return bool(want == got)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rewards.math.parser import Tree
+from rewards.math.trees import Tree
 from rewards.math.units import Unit
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 
-from rewards.math.evaluate import CONSTANTS, Point, TooLarge, Value, shape, value
-from rewards.math.parser import Tree
+from rewards.math.arithmetic import TooLarge, Value, shape
+from rewards.math.evaluate import CONSTANTS, Point, value
+from rewards.math.trees import Tree, is_opaque, variables
 
 SAMPLES = 24
 """Sample points tried for expressions with variables."""
@@ -55,7 +56,7 @@ def all_samples(gold: Tree, answer: Tree, test: Any) -> bool:
     """Whether ``test(gold value, answer value, digits)`` holds at every sample, and there are enough."""
     names = variables(gold) | variables(answer)
     imaginary = "i" in names
-    constant = names <= CONSTANTS.keys() and not any(_is_opaque(tree) for tree in (gold, answer))
+    constant = names <= CONSTANTS.keys() and not any(is_opaque(tree) for tree in (gold, answer))
     defined = 0
     for seed in range(1 if constant else SAMPLES):
         a, b, digits = _values(gold, answer, seed, imaginary)
@@ -96,7 +97,7 @@ def _settled(
     limit = mpmath.mpf(10) ** (10 - digits)
     if not any(isinstance(x, mpmath.mpf | mpmath.mpc) and x != 0 and abs(x) < limit for x in (a, b)):
         return a, b, digits
-    finer = Point(point.seed, point.complex)
+    finer = Point(point.seed, point.is_complex)
     with mpmath.workdps(2 * digits):
         pair = [value(tree, finer) for tree in (gold, answer)]
         pair = [
@@ -134,36 +135,9 @@ def _close(a: Value, b: Value, digits: int) -> bool:
     return bool(abs(a - b) <= mpmath.mpf(10) ** (12 - digits) * max(abs(a), abs(b)))
 
 
-def variables(tree: Tree) -> frozenset[str]:
-    """Names in an expression, constants such as pi included."""
-    if tree[0] == "num":
-        return frozenset()
-    if tree[0] == "var":
-        return frozenset([tree[1]])
-    found: frozenset[str] = frozenset()
-    for part in tree[1:]:
-        if isinstance(part, tuple):
-            inner = part if part and isinstance(part[0], str) else ("", *_cells(part))
-            found |= variables(inner)
-    return found - {tree[1]} if tree[0] in ("sum", "prod") else found
-
-
-def _cells(rows: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(cell for row in rows for cell in row)
-
-
-def _is_opaque(tree: Tree) -> bool:
-    if tree[0] in ("index", "apply"):
-        return True
-    return any(
-        isinstance(part, tuple) and part and isinstance(part[0], str) and _is_opaque(part)
-        for part in tree[1:]
-    )
-
-
 def constant(tree: Tree) -> Value | None:
     """The value of an expression without variables, to 50 digits; None if it has variables or no value."""
-    if not variables(tree) <= CONSTANTS.keys() - {"i"} or _is_opaque(tree):
+    if not variables(tree) <= CONSTANTS.keys() - {"i"} or is_opaque(tree):
         return None
     try:
         with mpmath.workdps(DIGITS):

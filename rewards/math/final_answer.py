@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from rewards.math.split import matching_brace
+
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
 JOINER = re.compile(r"[\s,;、$]*(?:and|or|和|或|与)?[\s,;、$]*(?:\\?[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?[\s$]*")
 MARKER = re.compile(
@@ -68,19 +70,6 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
             content = inner[-1] if BOX.match(content.strip()) else content.replace("\\boxed", "")
         if content.strip():
             yield match.start(), end, content
-
-
-def matching_brace(text: str, start: int) -> int:
-    """Index of the brace that closes the one at ``start``; escaped braces do not count; -1 if there is none."""
-    depth = 0
-    for match in re.compile(r"\\.|[{}]", re.S).finditer(text, start):
-        if match.group() == "{":
-            depth += 1
-        elif match.group() == "}":
-            depth -= 1
-            if depth == 0:
-                return match.start()
-    return -1
 
 
 def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str | None:

@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 from rewards.math.answers import Decimal, Quantity
-from rewards.math.parser import Unreadable, parse
+from rewards.math.parser import parse
+from rewards.math.scanner import Unreadable
 from rewards.math.units import Unit, is_known, read_unit
 from rewards.math.words import spelled_number
 
@@ -109,7 +110,7 @@ def plain_unit(text: str) -> Quantity | None:
         return None
     unit = read_unit(match["unit"])
     if unit is None or not (
-        is_known(match["unit"]) or match["gap"] and len(match["unit"]) > 2 or "/" in match["unit"]
+        is_known(match["unit"]) or (match["gap"] and len(match["unit"]) > 2) or "/" in match["unit"]
     ):
         return None
     return _marked(match["value"], unit=unit)

@@ -228,10 +228,8 @@ def _based(text: str, depth: int) -> Answer | None:
     match = BASE.fullmatch(text)
     if (
         not match
-        or not match[1][0].isdigit()
-        and not match[1].isupper()
-        or match[1].isalpha()
-        and len(match[1]) < 2
+        or (not match[1][0].isdigit() and not match[1].isupper())
+        or (match[1].isalpha() and len(match[1]) < 2)
     ):
         return None
     base = BASE_NAMES.get(match[2]) or int(match[2])

@@ -7,7 +7,7 @@ from functools import cmp_to_key
 
 from rewards.math.answers import Answer, Group, Named, Quantity, Region, Span
 from rewards.math.equality import constant
-from rewards.math.parser import Tree
+from rewards.math.trees import Tree
 
 INFINITE = {("var", "infty"): 1, ("neg", ("var", "infty")): -1}
 
@@ -104,7 +104,7 @@ def _touches(left: Span, right: Span) -> bool:
     if left.high is None or right.low is None:
         return True
     order = _order(left.high, right.low)
-    return order > 0 or order == 0 and (left.high_closed or right.low_closed)
+    return order > 0 or (order == 0 and (left.high_closed or right.low_closed))
 
 
 def intersection(regions: Sequence[Region]) -> Region | None:
@@ -131,7 +131,7 @@ def _overlap(one: Span, other: Span) -> Span | None:
     if span.low is None or span.high is None:
         return span
     order = _order(span.low, span.high)
-    if order > 0 or order == 0 and not (span.low_closed and span.high_closed):
+    if order > 0 or (order == 0 and not (span.low_closed and span.high_closed)):
         return None
     return span
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from rewards.math.answers import Answer, Group, Named, Quantity, Region, Relation, Span
-from rewards.math.equality import constant, equal, variables
+from rewards.math.equality import constant, equal
 from rewards.math.evaluate import CONSTANTS, Point, value
-from rewards.math.parser import Tree, Unreadable, parse
+from rewards.math.parser import parse
+from rewards.math.scanner import Unreadable
+from rewards.math.trees import Tree, number, subtract, variables
 
 NAME = re.compile(
     r"(?:\\?[a-zA-Z]+'*|\\(?:vec|bar|hat|overline|angle|triangle|mathbf|mathcal)\s*\{?\s*[a-zA-Z']+\s*\}?)"
@@ -84,7 +86,7 @@ def _must_name(side: str) -> tuple[str, tuple[str, ...]]:
 
 def _difference(left: str, right: str) -> Tree | None:
     try:
-        return ("add", parse(left), ("neg", parse(right)))
+        return subtract(parse(left), parse(right))
     except Unreadable:
         return None
 
@@ -122,15 +124,16 @@ def _linear(relation: Relation) -> Region | None:
     if len(names) != 1 or relation.sign == "!=":
         return None
     name = next(iter(names))
-    values = [value(relation.difference, Point(bound={name: Fraction(x)})) for x in range(4)]
-    if not all(isinstance(v, Fraction) for v in values):
+    found = [value(relation.difference, Point(bound={name: Fraction(x)})) for x in range(4)]
+    values = [v for v in found if isinstance(v, Fraction)]
+    if len(values) < len(found):
         return None
     start, slope = values[0], values[1] - values[0]
     if slope == 0 or [v - start for v in values] != [slope * x for x in range(4)]:
         return None
     sign = ">" if slope > 0 else "<"
     closed = {">": r"\ge", "<": r"\le"}[sign] if relation.sign == ">=" else sign
-    return _half_line(name, closed, ("num", -start / slope))
+    return _half_line(name, closed, number(-start / slope))
 
 
 def _half_line(name: str, sign: str, bound: Tree) -> Region:

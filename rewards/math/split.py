@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _TOKEN = re.compile(r"\\begin\{\w+\*?\}|\\end\{\w+\*?\}|\\[a-zA-Z]+|\\.|[()\[\]{}]|.", re.S)
+_BRACE = re.compile(r"\\.|[{}]", re.S)
 _OPEN = frozenset(["(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"])
 _CLOSE = frozenset([")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"])
 _PAIRS = {"(": ")]", "[": "])", "\\{": ("\\}",), "\\langle": ("\\rangle",)}
@@ -51,3 +52,16 @@ def bracketed(text: str) -> tuple[str, str, str] | None:
                 closes = token.end() == len(text) and word in rights
                 return (left, text[len(left) : token.start()].strip(), word) if closes else None
     return None
+
+
+def matching_brace(text: str, start: int) -> int:
+    """Index of the brace that closes the one at ``start``; escaped braces do not count; -1 if there is none."""
+    depth = 0
+    for match in _BRACE.finditer(text, start):
+        if match.group() == "{":
+            depth += 1
+        elif match.group() == "}":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return -1

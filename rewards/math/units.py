@@ -51,9 +51,59 @@ _UNITS = {name: (dimension, factor) for dimension, factor, names in _TABLE for n
 _SHORTHANDS = {"mph": "mile/hour", "kmh": "km/h", "kph": "km/h", "rpm": "revolution/minute"}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "平方": 2, "立方": 3}
 STOP_WORDS = frozenset(
-    "not no none or and is are was at least most than more less fewer about around approximately over under between if "
-    "when for any all only exactly either neither but it the answer wrong correct times plus minus per percent percentage "
-    "never always otherwise impossible undefined infinitely to from up".split()
+    [
+        "not",
+        "no",
+        "none",
+        "or",
+        "and",
+        "is",
+        "are",
+        "was",
+        "at",
+        "least",
+        "most",
+        "than",
+        "more",
+        "less",
+        "fewer",
+        "about",
+        "around",
+        "approximately",
+        "over",
+        "under",
+        "between",
+        "if",
+        "when",
+        "for",
+        "any",
+        "all",
+        "only",
+        "exactly",
+        "either",
+        "neither",
+        "but",
+        "it",
+        "the",
+        "answer",
+        "wrong",
+        "correct",
+        "times",
+        "plus",
+        "minus",
+        "per",
+        "percent",
+        "percentage",
+        "never",
+        "always",
+        "otherwise",
+        "impossible",
+        "undefined",
+        "infinitely",
+        "to",
+        "from",
+        "up",
+    ]
 )
 """Words that change what a number says; text with one of them is not a unit."""
 

@@ -1,0 +1,130 @@
+"""Whether one quantity is another: units, percent and degree signs, and what a decimal may stand for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import mpmath  # type: ignore[import-untyped]
+
+from rewards.math.answers import Decimal, Quantity
+from rewards.math.arithmetic import Value
+from rewards.math.equality import DIGITS, constant, equal
+from rewards.math.trees import Tree, number, renamed, rewrite, variables
+from rewards.math.units import conversion
+
+ROUNDED_GOLD = 4
+"""Significant digits from which a decimal reference may be the rounding of an exact answer (3.142 for pi)."""
+SHORTER_ANSWER = 6
+"""Significant digits from which a decimal answer counts for a reference with more (``FULL_DIGITS``) of them."""
+FULL_DIGITS = 10
+"""Significant digits from which a decimal answer counts for an exact reference (0.0833333333 for 1/12)."""
+CONSTANTS_OF_INTEGRATION = frozenset("CcKk")
+DEGREE: Tree = ("div", ("var", "pi"), number(180))
+
+
+def same_quantity(gold: Quantity, answer: Quantity) -> bool:
+    """Whether the answer is the reference's quantity. A unit that only one of them has is no difference."""
+    factor = conversion(gold.unit, answer.unit)
+    if factor is None:
+        return False
+    tree = answer.tree if factor == 1 else ("mul", number(factor), answer.tree)
+    if gold.degrees != answer.degrees:
+        return _degrees(gold, answer)
+    if gold.percent != answer.percent:
+        return _percent(gold, answer)
+    if equal(gold.tree, tree) or _same_vector(gold.tree, tree):
+        return True
+    return _rounded(gold, tree, answer.decimal) or _same_constant(gold.tree, tree)
+
+
+def _degrees(gold: Quantity, answer: Quantity) -> bool:
+    """The sign may be missing; an angle with pi in it is in radians."""
+    if equal(gold.tree, answer.tree):
+        return True
+    marked, plain = (gold, answer) if gold.degrees else (answer, gold)
+    return "pi" in variables(plain.tree) and equal(("mul", marked.tree, DEGREE), plain.tree)
+
+
+def _percent(gold: Quantity, answer: Quantity) -> bool:
+    """50% is 0.5; and it is 50 where the question asks for a percentage, which only a number above 1 can be."""
+    marked, plain = (gold, answer) if gold.percent else (answer, gold)
+    share: Tree = ("div", marked.tree, number(100))
+    if equal(share, plain.tree):
+        return True
+    amount = constant(plain.tree)
+    return (
+        amount is not None
+        and not isinstance(amount, tuple)
+        and abs(amount) > 1
+        and equal(marked.tree, plain.tree)
+    )
+
+
+def _rounded(gold: Quantity, answer: Tree, written: Decimal | None) -> bool:
+    """Decimals stand for what they round: a long one for an exact number, a rounded reference for its value."""
+    left, right = constant(gold.tree), constant(answer)
+    if left is None or right is None or isinstance(left, tuple) or isinstance(right, tuple):
+        return False
+    if gold.decimal is None:
+        return (
+            written is not None
+            and written.significant >= FULL_DIGITS
+            and _within(left, right, written.places)
+        )
+    if written is None:
+        long_enough = gold.decimal.significant >= ROUNDED_GOLD and not _terminates(right)
+        return long_enough and _within(right, left, gold.decimal.places)
+    few, many = sorted([gold.decimal.significant, written.significant])
+    long_enough = few >= SHORTER_ANSWER and many >= FULL_DIGITS
+    return long_enough and _within(left, right, min(gold.decimal.places, written.places))
+
+
+def _within(exact: Value, decimal: Value, places: int) -> bool:
+    """Whether ``decimal`` is ``exact`` cut or rounded to its last place."""
+    with mpmath.workdps(DIGITS):
+        left, right = (
+            mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
+            for x in (exact, decimal)
+        )
+        return bool(abs(left - right) < mpmath.mpf(10) ** -places)
+
+
+def _terminates(amount: Value) -> bool:
+    """Whether a number's decimal expansion ends, so that its rounding is another number."""
+    if not isinstance(amount, Fraction):
+        return False
+    rest = amount.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest == 1
+
+
+def _same_constant(gold: Tree, answer: Tree) -> bool:
+    """x^2 + C and x^2 + c: the constant of integration may have any of its usual names."""
+    left, right = variables(gold) - variables(answer), variables(answer) - variables(gold)
+    if len(left) != 1 or len(right) != 1 or not left | right <= CONSTANTS_OF_INTEGRATION:
+        return False
+    return equal(gold, renamed(answer, {next(iter(right)): next(iter(left))}))
+
+
+BASIS = {
+    f"{accent} {name}": row
+    for row, name in enumerate("ijk")
+    for accent in ("mathbf", "hat", "vec", "boldsymbol")
+}
+
+
+def _same_vector(gold: Tree, answer: Tree) -> bool:
+    """i + 2j and the column (1, 2)."""
+    names = (variables(gold) | variables(answer)) & BASIS.keys()
+    if not names:
+        return False
+    rows = 3 if any(BASIS[name] == 2 for name in names) else 2
+
+    def column(leaf: Tree) -> Tree:
+        if leaf[1] not in BASIS:
+            return leaf
+        return ("matrix", tuple((number(row == BASIS[leaf[1]]),) for row in range(rows)))
+
+    return equal(rewrite(gold, column), rewrite(answer, column))

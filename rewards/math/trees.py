@@ -1,0 +1,60 @@
+"""Expression trees as data (see parser.py for their forms): walking and rewriting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+Tree = tuple[Any, ...]
+
+ONE: Tree = ("num", Fraction(1))
+HALF: Tree = ("div", ONE, ("num", Fraction(2)))
+
+
+def number(value: Fraction | int) -> Tree:
+    """A tree for a number."""
+    return ("num", Fraction(value))
+
+
+def subtract(left: Tree, right: Tree) -> Tree:
+    """left - right."""
+    return ("add", left, ("neg", right))
+
+
+def parts(tree: Tree) -> Iterator[Tree]:
+    """The trees directly below, a matrix's cells included."""
+    if tree[0] == "matrix":
+        for row in tree[1]:
+            yield from row
+        return
+    for part in tree[1:]:
+        if isinstance(part, tuple):
+            yield part
+
+
+def rewrite(tree: Tree, leaf: Callable[[Tree], Tree]) -> Tree:
+    """The tree with ``leaf`` applied to each of its variables."""
+    if tree[0] == "var":
+        return leaf(tree)
+    if tree[0] == "matrix":
+        return ("matrix", tuple(tuple(rewrite(cell, leaf) for cell in row) for row in tree[1]))
+    return tuple(rewrite(part, leaf) if isinstance(part, tuple) else part for part in tree)
+
+
+def renamed(tree: Tree, names: dict[str, str]) -> Tree:
+    """The tree with variables renamed."""
+    return rewrite(tree, lambda leaf: ("var", names.get(leaf[1], leaf[1])))
+
+
+def variables(tree: Tree) -> frozenset[str]:
+    """Names in an expression, constants such as pi included; a sum's own index is none."""
+    if tree[0] == "var":
+        return frozenset([tree[1]])
+    found = frozenset(name for part in parts(tree) for name in variables(part))
+    return found - {tree[1]} if tree[0] in ("sum", "prod") else found
+
+
+def is_opaque(tree: Tree) -> bool:
+    """Whether an unknown function or an indexed name occurs, which has another value in each sample."""
+    return tree[0] in ("index", "apply") or any(map(is_opaque, parts(tree)))

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rewards.code.container import SandboxUnavailable
+from rewards.code.probe import escapes
+from rewards.config import CodeConfig, RewardsConfig
+from rewards.workers import GraderPool
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+
+
+def shared_lines(name: str) -> list[dict[str, Any]]:
+    """Rows of a JSON lines file beside the checkout; skips the test where it is absent."""
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"{name} is not at hand")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="session")
+def cases() -> Callable[[str], list[dict[str, Any]]]:
+    return shared_lines
+
+
+@pytest.fixture(scope="session")
+def code_config() -> CodeConfig:
+    """Short limits; skips where this machine cannot build the sandbox."""
+    config = CodeConfig(wall_seconds=2.5, cpu_seconds=2, total_seconds=20, memory_bytes=256 << 20)
+    try:
+        found = escapes(config)
+    except SandboxUnavailable as missing:
+        pytest.skip(str(missing))
+    assert found == []
+    return config
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[GraderPool]:
+    with GraderPool(RewardsConfig()) as graders:
+        yield graders

@@ -1,0 +1,61 @@
+"""Which part of a response is its answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from rewards.math.final_answer import final_answer
+
+BOXED = [
+    (r"so \boxed{\frac{1}{2}} it is", r"\frac{1}{2}"),
+    (r"\boxed{1} then \boxed{2}", "2"),
+    (r"\boxed{5} and, as asked, in \boxed{}", "5"),
+    (r"\boxed{\boxed{7}}", "7"),
+    (r"\boxed {8}", "8"),
+    (r"\fbox{9}", "9"),
+    (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+    (r"<think> \boxed{1} </think> \boxed{2}", "2"),
+    (r"old thought \boxed{1}</think> \boxed{2}", "2"),
+    (r"<think>a</think> <think>\boxed{3}</think> none", None),
+    (r"<think> \boxed{1} and on", None),
+    (r"<think> \boxed{1} </think> no box here", None),
+    (r"cut off in \boxed{12", None),
+    (r"\boxed{3}, \boxed{4} and \boxed{5}", "3 , 4 , 5"),
+    (r"x = \boxed{3}, y = \boxed{4}", "3 , 4"),
+    (r"\boxed{5}. Again: \boxed{5}", "5"),
+    ("put it in \\boxed and stop", None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("response", "answer"), BOXED)
+def test_boxes(response: str, answer: str | None) -> None:
+    assert final_answer(response, boxed_only=True) == answer
+
+
+STATED = [
+    ("The answer is 12.", "12"),
+    ("**Answer:** $\\frac{1}{2}$", "\\frac{1}{2}"),
+    ("Final answer: 3.5\n", "3.5"),
+    ("The answer is 5 because it must be.", "5"),
+    ("The answer is 4. No wait, the answer is 5.", "5"),
+    ("答案是 15 厘米。", "15 厘米"),
+    ("#### 18", "18"),
+    ("We add. So the total is 42", "42"),
+    ("So the loss is 28 percent.", "28 percent"),
+    ("First $3 \\cdot 4 = 12$. Next we subtract the overlap, which", None),
+    ("There are 5 of them somewhere", None),
+    ("\\boxed{C} looked right.\n**Answer: D**", "D"),
+    ("The answer is 7. Wait, it is \\boxed{5}", "5"),
+]
+
+
+@pytest.mark.parametrize(("response", "answer"), STATED)
+def test_statements(response: str, answer: str | None) -> None:
+    assert final_answer(response, boxed_only=False) == answer
+
+
+def test_a_statement_does_not_count_where_only_boxes_do_or_the_end_is_missing() -> None:
+    assert final_answer("The answer is 12", boxed_only=True) is None
+    assert final_answer("The answer is 12", boxed_only=False, truncated=True) is None
+    assert final_answer("\\boxed{12} and then", boxed_only=False, truncated=True) == "12"

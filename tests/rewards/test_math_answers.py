@@ -1,0 +1,59 @@
+"""What counts as saying the same, kind by kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rewards.config import MathConfig
+from rewards.math_answer import MathReward, says
+from rewards.reward import Problem
+
+TABLE = [
+    line.rsplit("|", 2) if line.count("|") == 2 else None
+    for line in (Path(__file__).parent / "math_answers.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
+ROWS = [(row[0], row[1], row[2] == "1") for row in TABLE if row]
+
+
+def test_the_table_is_read() -> None:
+    assert len(ROWS) > 300
+
+
+@pytest.mark.parametrize(("gold", "answer", "right"), ROWS, ids=[f"{gold} | {answer}" for gold, answer, _ in ROWS])
+def test_answer_against_reference(gold: str, answer: str, right: bool) -> None:
+    assert says(gold, answer) is right
+
+
+@pytest.mark.parametrize(("gold", "answer", "right"), [("|-3|", "3", True), ("(-1,1)", "|x|<1", False), ("[", "5", False)])
+def test_bars(gold: str, answer: str, right: bool) -> None:
+    assert says(gold, answer) is right
+
+
+OPTIONS = "Which is even? (A) 3 (B) 4 (C) 5 (D) 7"
+
+
+@pytest.mark.parametrize(("gold", "answer", "right"), [("B", "4", True), ("4", "B", True), ("B", "5", False), ("4", "C", False)])
+def test_options_of_the_question(gold: str, answer: str, right: bool) -> None:
+    assert says(gold, answer, OPTIONS) is right
+
+
+@pytest.mark.parametrize("gold", [["7", "5"], ("5.0",), 5, 5.0, "\\boxed{5}", "$5$"])
+def test_forms_of_a_reference(gold: object) -> None:
+    assert MathReward(MathConfig()).score(Problem("math", gold), "\\boxed{5}").verdict == "correct"
+
+
+@pytest.mark.parametrize("gold", [None, "", [], [""]])
+def test_a_row_without_reference_is_an_error(gold: object) -> None:
+    assert MathReward(MathConfig()).score(Problem("math", gold), "\\boxed{5}").verdict == "error"
+
+
+def test_verdicts() -> None:
+    grader = MathReward(MathConfig())
+    verdicts = [
+        grader.score(Problem("math", "5"), response).verdict
+        for response in ("\\boxed{5}", "\\boxed{6}", "I do not know", "\\boxed{@#!}")
+    ]
+    assert verdicts == ["correct", "wrong", "no_answer", "unparsable"]
