@@ -69,7 +69,7 @@ class Magicrl:
 
 @pytest.fixture
 def magicrl(tmp_path: Path) -> Iterator[Callable[..., Magicrl]]:
-    """Start ``magicrl quickstart`` (or another command) with few steps; whatever is left is killed at the end."""
+    """Start ``magicrl quickstart`` (or another command); whatever is left is killed at the end."""
     started: list[Magicrl] = []
 
     def start(*arguments: str, command: str = "quickstart") -> Magicrl:
@@ -124,7 +124,7 @@ def command_of(pid: int) -> str:
 
 
 def alive(pids: set[int], seconds: float = 20.0) -> dict[int, str]:
-    """Those of ``pids`` still running (zombies do not count) after at most ``seconds``, with their commands."""
+    """Those of ``pids`` that run after at most ``seconds`` (zombies do not count), with their commands."""
     deadline = time.monotonic() + seconds
     while True:
         left = {}
