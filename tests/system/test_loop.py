@@ -26,7 +26,7 @@ def assert_books_balance(groups: dict[str, Any]) -> None:
 
 
 def test_on_policy_run_from_start_to_end(magicrl: Callable[..., Magicrl]) -> None:
-    """max_staleness 0, float32 sampler: each token on the weights that sampled it, equal log-probabilities."""
+    """max_staleness 0, float32: tokens on the weights that sampled them, equal log-probabilities."""
     run = magicrl(*SMALL, "run.steps=3", "buffer.max_staleness=0", "actors.engine.dtype=float32")
     run.wait_for_step(0)
     family = descendants(run.process.pid)
