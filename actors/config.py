@@ -55,6 +55,9 @@ class VllmConfig(Section):
     progress_tokens: int = Field(default=128, gt=0)
     """Tokens between two signs of life of one response; smaller costs throughput."""
 
+    engine_metrics: bool = True
+    """Let vLLM keep its own statistics (`vllm:` series, cache use, queueing); costs a little per token."""
+
     engine_args: dict[str, Any] = Field(default_factory=dict)
     """Passed to vllm.AsyncEngineArgs as they are; they win over the fields above."""
 

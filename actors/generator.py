@@ -21,8 +21,9 @@ from actors.engine import Engine, Sample, SamplingLimits
 from actors.group_run import GroupRunner, Rows, StageRules
 from actors.heart import Heart
 from actors.idle import Cause, IdleClock
+from actors.metrics import GeneratorMetrics, observe_group
 from actors.roster import Roster
-from actors.sampling import Effort, Graders, GroupSampler, Renderer
+from actors.sampling import Effort, Graded, Graders, GroupSampler, Renderer
 from actors.weight_watch import WeightWatch
 from buffer.prompts import Lease, PromptPool, Refusal
 from buffer.rollout import GroupId
@@ -93,10 +94,20 @@ class Generator:
         self._roster = roster
         self._threads = ThreadPoolExecutor(16, thread_name_prefix=name)
         self._bell = Bell(buffer.wait_bell)
-        self._watch = WeightWatch(name, engine, weights, buffer, self._call)
+        self._metrics = GeneratorMetrics(slot)
+        self._watch = WeightWatch(
+            name, engine, weights, buffer, self._call, self._metrics.loaded, self._metrics.not_loaded
+        )
         self._sampler = GroupSampler(engine, prompts, graders, self._on_running, self._on_sample)
         self._runner = GroupRunner(
-            self._sampler, buffer, dataset, selection, stages, self._call, config.max_failures
+            self._sampler,
+            buffer,
+            dataset,
+            selection,
+            stages,
+            self._call,
+            config.max_failures,
+            self._on_group,
         )
         self._work: dict[GroupId, Work] = {}
         self._running = 0
@@ -162,8 +173,8 @@ class Generator:
 
         async def one(row: Row) -> list[Score]:
             async with room:
-                _, rollouts = await self._sampler.sample(row, samples, limits, Effort())
-            return [Score(rollout.reward, rollout.verdict, rollout.detail) for rollout in rollouts]
+                _, graded = await self._sampler.sample(row, samples, limits, Effort())
+            return [each.score for each in graded]
 
         return list(await asyncio.gather(*(one(row) for row in rows)))
 
@@ -268,6 +279,8 @@ class Generator:
     def _beat(self, progress: Mapping[GroupId, int]) -> Sequence[GroupId]:
         """On the heart's thread."""
         self._beats += 1
+        idle: dict[str, float] = {**self._idle.at(time.monotonic()).seconds}
+        self._metrics.state(self.engine.stats(), self.engine.version.step, self._watch.lag, idle)
         if self._roster is not None:
             self._roster.post(self.report())
         return self._buffer.heartbeat(self.name, progress)
@@ -282,9 +295,14 @@ class Generator:
         self._running += change
         self._note()
 
-    def _on_sample(self, row: Row, sample: Sample, score: Score) -> None:
+    def _on_sample(self, sample: Sample, seconds: float) -> None:
         self._responses += 1
         self._tokens += len(sample.tokens)
+        self._metrics.sampled(sample, seconds)
+
+    def _on_group(self, stage: int, data_source: str, graded: Sequence[Graded]) -> None:
+        # Not on the event loop: long responses take milliseconds each to look at.
+        self._threads.submit(observe_group, stage, data_source, graded)
 
     def _note(self, cause: Cause | None = None) -> None:
         self._idle.update(time.monotonic(), busy=self._running > 0, cause=cause)

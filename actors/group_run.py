@@ -10,7 +10,7 @@ import structlog
 
 from actors.engine import EngineBroken, SamplingLimits
 from actors.rendering import PromptTooLong
-from actors.sampling import Effort, GroupSampler
+from actors.sampling import Effort, Graded, GroupSampler
 from buffer.prompts import Lease
 from buffer.rollout import RolloutGroup
 from buffer.row import Row
@@ -51,7 +51,10 @@ class GroupRunner:
         stages: Sequence[StageRules],
         call: Call,
         max_failures: int,
+        on_group: Callable[[int, str, Sequence[Graded]], None] = lambda stage, source, graded: None,
     ) -> None:
+        """on_group hears of every finished group: stage, data source, graded responses."""
+        self._on_group = on_group
         self._sampler = sampler
         self._buffer = buffer
         self._dataset = dataset
@@ -81,7 +84,9 @@ class GroupRunner:
     async def _sample(self, lease: Lease, effort: Effort) -> RolloutGroup:
         row = self._dataset[lease.group.prompt]
         limits = self._stages[lease.stage].limits
-        prompt, rollouts = await self._sampler.sample(row, lease.samples, limits, effort)
+        prompt, graded = await self._sampler.sample(row, lease.samples, limits, effort)
+        self._on_group(lease.stage, row.data_source, graded)
+        rollouts = tuple(each.rollout() for each in graded)
         return RolloutGroup(lease.group, lease.stage, row.data_source, prompt, rollouts)
 
     async def _hand_in(self, lease: Lease, group: RolloutGroup, effort: Effort) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -50,6 +51,27 @@ class Effort:
         self.tokens += tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """One response with its score."""
+
+    sample: Sample
+    score: Score
+
+    def rollout(self) -> Rollout:
+        """The record that is trained on."""
+        return Rollout(
+            tokens=self.sample.tokens,
+            logprobs=self.sample.logprobs,
+            spans=self.sample.spans,
+            finish=self.sample.finish,
+            reward=self.score.value,
+            verdict=self.score.verdict,
+            detail=self.score.detail,
+            forced=self.sample.forced,
+        )
+
+
 class GroupSampler:
     """Samples and grades groups on one engine; each response is graded as soon as it is finished."""
 
@@ -59,9 +81,10 @@ class GroupSampler:
         prompts: Renderer,
         graders: Graders,
         on_running: Callable[[int], None] = lambda change: None,
-        on_sample: Callable[[Row, Sample, Score], None] = lambda row, sample, score: None,
+        on_sample: Callable[[Sample, float], None] = lambda sample, seconds: None,
     ) -> None:
-        """on_running hears +1 and -1 when a group begins and ends to sample; on_sample of every response."""
+        """on_running hears +1 and -1 when a group begins and ends to sample; on_sample hears of every
+        response, and how many seconds after its group began it was finished."""
         self._engine = engine
         self._prompts = prompts
         self._graders = graders
@@ -70,40 +93,38 @@ class GroupSampler:
 
     async def sample(
         self, row: Row, n: int, limits: SamplingLimits, effort: Effort
-    ) -> tuple[NDArray[np.int32], tuple[Rollout, ...]]:
-        """The prompt's tokens (int32 [P]) and n rollouts in the order of their index.
+    ) -> tuple[NDArray[np.int32], list[Graded]]:
+        """The prompt's tokens (int32 [P]) and n graded responses in the order of their index.
 
         Raises PromptTooLong, ValueError, TimeoutError past ``limits.deadline``, EngineBroken.
         """
         prompt = self._prompts.render(row.messages)
-        grading: list[asyncio.Task[tuple[int, Rollout]]] = []
+        grading: list[asyncio.Task[Graded]] = []
         try:
-            self._on_running(1)
-            try:
-                stream = self._engine.sample(prompt.tolist(), n, limits, effort.sampled)
-                async with aclosing(stream) as samples:
-                    async for sample in samples:
-                        grading.append(asyncio.create_task(self._grade(row, sample, effort)))
-            finally:
-                self._on_running(-1)
+            async with aclosing(self._stream(prompt, n, limits, effort)) as samples:
+                async for sample in samples:
+                    grading.append(asyncio.create_task(self._grade(row, sample, effort)))
             graded = await asyncio.gather(*grading)
         finally:
             for task in grading:
                 task.cancel()
-        return prompt, tuple(rollout for _, rollout in sorted(graded, key=lambda pair: pair[0]))
+        return prompt, sorted(graded, key=lambda each: each.sample.index)
 
-    async def _grade(self, row: Row, sample: Sample, effort: Effort) -> tuple[int, Rollout]:
+    async def _stream(
+        self, prompt: NDArray[np.int32], n: int, limits: SamplingLimits, effort: Effort
+    ) -> AsyncGenerator[Sample, None]:
+        begun = time.monotonic()
+        self._on_running(1)
+        try:
+            stream = self._engine.sample(prompt.tolist(), n, limits, effort.sampled)
+            async with aclosing(stream) as samples:
+                async for sample in samples:
+                    self._on_sample(sample, time.monotonic() - begun)
+                    yield sample
+        finally:
+            self._on_running(-1)
+
+    async def _grade(self, row: Row, sample: Sample, effort: Effort) -> Graded:
         score = await self._graders.score(row.problem, sample.text, truncated=sample.finish == "length")
         effort.steps += 1
-        self._on_sample(row, sample, score)
-        rollout = Rollout(
-            tokens=sample.tokens,
-            logprobs=sample.logprobs,
-            spans=sample.spans,
-            finish=sample.finish,
-            reward=score.value,
-            verdict=score.verdict,
-            detail=score.detail,
-            forced=sample.forced,
-        )
-        return sample.index, rollout
+        return Graded(sample, score)

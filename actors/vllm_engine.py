@@ -16,6 +16,7 @@ import structlog
 
 from actors.config import VllmConfig
 from actors.engine import EngineBroken, EngineStats, Sample, SamplingLimits, WeightsRefused, as_they_finish
+from actors.scheduler_view import SchedulerView
 from buffer.rollout import Finish, VersionSpan
 from buffer.versions import PolicyVersion
 
@@ -33,8 +34,15 @@ class VllmEngine:
     text costs a third of the throughput of a small model.
     """
 
-    def __init__(self, llm: Any, config: VllmConfig, version: PolicyVersion) -> None:
+    def __init__(
+        self,
+        llm: Any,
+        config: VllmConfig,
+        version: PolicyVersion,
+        scheduler: SchedulerView | None = None,
+    ) -> None:
         self._llm = llm
+        self._scheduler = scheduler
         self._config = config
         self._version = version
         self._names = itertools.count()
@@ -54,10 +62,10 @@ class VllmEngine:
         """
         _set_environment(config)
         try:
-            llm = await asyncio.to_thread(_start_llm, model, config, seed)
+            llm, scheduler = await asyncio.to_thread(_start_llm, model, config, seed)
         except (RuntimeError, ValueError, OSError, TimeoutError) as error:
             raise EngineBroken(f"vLLM could not start on {model}: {error}") from error
-        engine = cls(llm, config, version)
+        engine = cls(llm, config, version, scheduler)
         await llm.collective_rpc("switch_expect", args=(str(model),))
         await llm.update_weight_version(str(version))
         return engine
@@ -189,16 +197,19 @@ class VllmEngine:
             raise EngineBroken(f"vLLM's engine process died: {error}") from error
 
     def stats(self) -> EngineStats:
-        slots = self._config.max_num_seqs
-        running = min(self._running, slots)
-        return EngineStats(running, self._running - running, self._tokens, kv_cache_ratio=0.0)
+        running = min(self._running, self._config.max_num_seqs)
+        waiting = self._running - running
+        if self._scheduler is None:
+            return EngineStats(running, waiting, self._tokens, kv_cache_ratio=0.0)
+        seen = self._scheduler
+        return EngineStats(running, waiting, self._tokens, seen.cache_ratio, seen.preemptions)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._llm.shutdown, CLOSE_SECONDS)
         self._llm = None  # else it is shut down once more at interpreter exit, and complains
 
 
-def _start_llm(model: Path, config: VllmConfig, seed: int) -> Any:
+def _start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, SchedulerView | None]:
     from vllm import AsyncEngineArgs
     from vllm.platforms import current_platform
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -217,13 +228,16 @@ def _start_llm(model: Path, config: VllmConfig, seed: int) -> Any:
         "seed": seed,
         "logprobs_mode": "processed_logprobs",
         "worker_extension_cls": "actors.vllm_worker.WeightSwitch",
-        "disable_log_stats": True,
+        "disable_log_stats": not config.engine_metrics,
     }
     if current_platform.is_cpu() and config.tensor_parallel_size == 1:
         # By name ("uni") vLLM would take its multi-process executor, to bind OpenMP threads, which is not
         # wanted here: one process less to start, and twice the tokens/s of a small model on a busy machine.
         arguments["distributed_executor_backend"] = UniProcExecutor
-    return AsyncLLM.from_engine_args(AsyncEngineArgs(**(arguments | config.engine_args)))
+    view = SchedulerView() if config.engine_metrics else None
+    loggers = None if view is None else [lambda vllm_config, engine_index=0: view]
+    engine_args = AsyncEngineArgs(**(arguments | config.engine_args))
+    return AsyncLLM.from_engine_args(engine_args, stat_loggers=loggers), view
 
 
 def _set_environment(config: VllmConfig) -> None:

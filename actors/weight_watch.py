@@ -31,8 +31,18 @@ class WeightWatch:
     """Loads what is announced. A version that is torn, gone or does not fit leaves the old policy serving."""
 
     def __init__(
-        self, name: str, engine: Engine, weights: WeightStore, buffer: Announcements, call: Call
+        self,
+        name: str,
+        engine: Engine,
+        weights: WeightStore,
+        buffer: Announcements,
+        call: Call,
+        on_pause: Callable[[float], None] = lambda seconds: None,
+        on_failure: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        """on_pause hears how long sampling paused for each load, on_failure of each version not loaded."""
+        self._on_pause = on_pause
+        self._on_failure = on_failure
         self._name = name
         self._engine = engine
         self._weights = weights
@@ -75,9 +85,11 @@ class WeightWatch:
                 pause = await self._engine.load(fetched.version, fetched.path)
             except (WeightsError, WeightsRefused) as error:
                 self.failures[type(error).__name__] += 1
+                self._on_failure(type(error).__name__)
                 log.warning("weights not loaded", generator=self._name, version=str(wanted), error=str(error))
                 return False
         self.loads += 1
         self.pauses.append(pause)
+        self._on_pause(pause)
         log.info("weights loaded", generator=self._name, version=str(fetched.version), pause=round(pause, 4))
         return True

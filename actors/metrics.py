@@ -1,0 +1,131 @@
+"""What a generator measures: its own work (``gen_*``) and what the responses look like (``rollout_*``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from actors.engine import EngineStats, Sample
+from actors.sampling import Graded
+from rewards.reward import Score
+from rewards.traits import likeness, traits
+
+SECONDS = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+RESPONSES = Counter("magicrl_gen_responses_total", "Responses by how they ended.", ["actor", "finish"])
+GENERATED = Counter("magicrl_gen_tokens_total", "Tokens by kind; only response so far.", ["actor", "kind"])
+RESPONSE_SECONDS = Histogram(
+    "magicrl_gen_response_seconds", "Time from request to the end of a response.", ["actor"], buckets=SECONDS
+)
+QUEUE_SECONDS = Histogram("magicrl_gen_queue_seconds", "Wait of a response in the engine.", buckets=SECONDS)
+INFLIGHT = Gauge("magicrl_gen_inflight", "Responses being sampled.", ["actor"])
+WAITING = Gauge("magicrl_gen_waiting", "Responses that wait in the engine.", ["actor", "reason"])
+CACHE = Gauge("magicrl_gen_kv_cache_ratio", "Share of the key/value cache in use.", ["actor"])
+PREEMPTIONS = Counter("magicrl_gen_preemptions_total", "Responses put back for lack of cache.", ["actor"])
+IDLE = Counter("magicrl_gen_idle_seconds_total", "Time without a running response.", ["actor", "cause"])
+VERSION = Gauge("magicrl_gen_weights_version", "Step of the loaded weights.", ["actor"])
+LAG = Gauge("magicrl_gen_weights_lag", "Steps between announced and loaded weights.", ["actor"])
+LOAD_SECONDS = Histogram(
+    "magicrl_gen_weights_load_seconds",
+    "Pause of sampling while weights are switched.",
+    ["actor"],
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60),
+)
+LOAD_FAILURES = Counter("magicrl_gen_weights_failures_total", "Versions not loaded.", ["actor", "reason"])
+MIXED = Counter("magicrl_gen_mixed_version_total", "Responses sampled by more than one version.")
+
+LENGTH = Histogram(
+    "magicrl_rollout_response_tokens", "Response length.", ["dataset", "outcome"], buckets=TOKENS
+)
+REFLECTING = Histogram(
+    "magicrl_rollout_reflection_tokens", "Length of responses that reflect.", ["outcome"], buckets=TOKENS
+)
+REFLECTIONS = Counter("magicrl_rollout_reflections_total", "Pattern hits.", ["outcome", "pattern"])
+OUTCOMES = Counter("magicrl_rollout_outcomes_total", "Verdicts.", ["dataset", "outcome"])
+UNTRUNCATED = Counter(
+    "magicrl_rollout_untruncated_outcomes_total", "Verdicts of finished answers.", ["outcome"]
+)
+FORMAT = Counter("magicrl_rollout_format_failures_total", "Responses of a wrong form.", ["kind"])
+TRUNCATED = Counter("magicrl_rollout_truncated_total", "Responses cut by the limit.", ["stage"])
+REPETITION = Histogram(
+    "magicrl_rollout_repetition_score", "Compressibility of a response.", ["outcome"], buckets=SHARES
+)
+LANGUAGES = Histogram(
+    "magicrl_rollout_language_mix_ratio", "Share of another script.", ["dataset"], buckets=SHARES
+)
+REWARD = Histogram(
+    "magicrl_rollout_reward", "Rewards.", ["component"], buckets=(-1, -0.5, 0, 0.25, 0.5, 0.75, 1, 2)
+)
+LIKENESS = Histogram("magicrl_rollout_group_likeness", "n-gram overlap within a group.", buckets=SHARES)
+
+
+class GeneratorMetrics:
+    """The series of one generator; ``slot`` is its bounded ``actor`` label."""
+
+    def __init__(self, slot: int) -> None:
+        self._actor = str(slot)
+        self._idle: dict[str, float] = {}
+        self._preemptions = 0
+
+    def sampled(self, sample: Sample, seconds: float) -> None:
+        """A response came out of the engine, ``seconds`` after it was asked for."""
+        RESPONSES.labels(self._actor, sample.finish).inc()
+        GENERATED.labels(self._actor, "response").inc(len(sample.tokens))
+        RESPONSE_SECONDS.labels(self._actor).observe(seconds)
+        if len(sample.spans) > 1:
+            MIXED.inc()
+
+    def loaded(self, pause: float) -> None:
+        """New weights serve after a pause in seconds."""
+        LOAD_SECONDS.labels(self._actor).observe(pause)
+
+    def not_loaded(self, reason: str) -> None:
+        """A version was refused."""
+        LOAD_FAILURES.labels(self._actor, reason).inc()
+
+    def state(self, stats: EngineStats, step: int, lag: int, idle_seconds: Mapping[str, float]) -> None:
+        """The gauges, and the counters that are kept elsewhere as sums."""
+        INFLIGHT.labels(self._actor).set(stats.running)
+        WAITING.labels(self._actor, "engine").set(stats.waiting)
+        CACHE.labels(self._actor).set(stats.kv_cache_ratio)
+        VERSION.labels(self._actor).set(step)
+        LAG.labels(self._actor).set(lag)
+        PREEMPTIONS.labels(self._actor).inc(max(0, stats.preemptions - self._preemptions))
+        self._preemptions = stats.preemptions
+        for cause, seconds in idle_seconds.items():
+            IDLE.labels(self._actor, cause).inc(max(0.0, seconds - self._idle.get(cause, 0.0)))
+        self._idle = dict(idle_seconds)
+
+
+def observe_group(stage: int, dataset: str, group: Sequence[Graded]) -> None:
+    """What the responses of one finished group look like. Linear in their lengths; not for the event loop."""
+    for graded in group:
+        _observe_response(stage, dataset, graded.sample, graded.score)
+    LIKENESS.observe(likeness([graded.sample.text for graded in group]))
+
+
+def _observe_response(stage: int, dataset: str, sample: Sample, score: Score) -> None:
+    outcome, tokens, found = score.verdict, len(sample.tokens), traits(sample.text)
+    OUTCOMES.labels(dataset, outcome).inc()
+    LENGTH.labels(dataset, outcome).observe(tokens)
+    REWARD.labels("total").observe(score.value)
+    REPETITION.labels(outcome).observe(found.repetition)
+    LANGUAGES.labels(dataset).observe(found.language_mix)
+    if sample.finish == "length":
+        TRUNCATED.labels(str(stage)).inc()
+    else:
+        UNTRUNCATED.labels(outcome).inc()
+    for kind in found.format_failures:
+        FORMAT.labels(kind).inc()
+    if found.reflects:
+        REFLECTING.labels(outcome).observe(tokens)
+    for pattern, hits in found.reflections.items():
+        REFLECTIONS.labels(outcome, pattern).inc(hits)
+
+
+def observe_queue(seconds: float) -> None:
+    """How long a response waited inside the engine."""
+    QUEUE_SECONDS.observe(seconds)
