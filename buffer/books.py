@@ -25,7 +25,10 @@ DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
 @dataclass(frozen=True)
 class Books:
-    """Groups by place. ``started`` counts every group once, whatever number of leases it took."""
+    """Groups by place. ``started`` counts every group once, whatever number of leases it took.
+
+    ``counters``: what else is counted (pushed, reissued, leases_lost, prompts recalled); no places.
+    """
 
     started: int = 0
     in_flight: int = 0
@@ -35,7 +38,7 @@ class Books:
     rejected: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     dropped_tokens: Mapping[str, int] = field(default_factory=dict)
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def balanced(self) -> bool:

@@ -15,6 +15,7 @@ from buffer.codec import CorruptBody, DecodeLimits, decode_group, decode_summary
 from buffer.config import BufferConfig
 from buffer.control import RunControl
 from buffer.library import Argument, WrongStep
+from buffer.metrics import CODEC_SECONDS
 from buffer.rollout import GroupId, GroupSummary, RolloutGroup
 from buffer.versions import Lineage, PolicyVersion
 
@@ -181,7 +182,8 @@ class Claiming(RunControl):
     def _decode(self, group: GroupId, body: bytes | None) -> RolloutGroup:
         if body is None:
             raise CorruptBody("its body is gone")
-        decoded = decode_group(body, DecodeLimits(self.config.max_body_bytes))
+        with CODEC_SECONDS.labels("decode").time():
+            decoded = decode_group(body, DecodeLimits(self.config.max_body_bytes))
         if decoded.id != group:
             raise CorruptBody(f"its body says it is {decoded.id}")
         return decoded

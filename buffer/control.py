@@ -10,6 +10,7 @@ import redis
 from buffer.admission import BatchSchedule, worst_case_bytes
 from buffer.bell import Bell, BellListener
 from buffer.books import Books, DropReason, books_from_counts
+from buffer.codec import decode_summary
 from buffer.config import BufferConfig
 from buffer.library import LIBRARY, Argument, Functions, flat_map, load_library, run_command
 from buffer.outcomes import Outcomes, outcomes_from_counts
@@ -90,6 +91,11 @@ class RunControl:
         return books_from_counts(
             in_flight, pending, claimed, {k: int(v) for k, v in flat_map(counts).items()}
         )
+
+    def oldest_ready(self) -> PolicyVersion | None:
+        """The oldest version among the pending groups, or None."""
+        summary = self._functions.call("oldest_ready")
+        return decode_summary(summary).oldest if summary else None
 
     def outcomes(self, step: int) -> Outcomes:
         """Statistics of all groups that finished while ``step`` was claimed next; kept for 64 steps."""

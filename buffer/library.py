@@ -18,6 +18,8 @@ from buffer.config import RedisConfig
 
 SCHEMA = 1
 LIBRARY = f"magicrl_v{SCHEMA}"
+READERS = ("books", "leases", "live", "oldest_ready")
+"""Functions that write nothing: an observer may call them."""
 PARTS = ("core", "prompts", "groups", "claims", "recovery")
 
 _log = structlog.get_logger()
@@ -106,7 +108,8 @@ class Functions:
         """The command that calls ``name`` in ``incarnation`` (default: the one that is known), for a
         pipeline."""
         known = incarnation or self.incarnation or self.learn_incarnation()
-        return ["FCALL", f"{LIBRARY}_{name}", 1, self.run, known, *arguments]
+        call = "FCALL_RO" if name in READERS else "FCALL"
+        return [call, f"{LIBRARY}_{name}", 1, self.run, known, *arguments]
 
     def call(self, name: str, *arguments: Argument, incarnation: str = "") -> Any:
         """Call a function, again while Redis cannot be reached; raises the fitting BufferRefusal."""

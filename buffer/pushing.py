@@ -17,6 +17,7 @@ from buffer.control import RunControl
 from buffer.difficulty import observe, standing
 from buffer.leases import HeldLease, Lease, LeaseJudge
 from buffer.library import Argument, BufferFull, BufferRefusal
+from buffer.metrics import CODEC_SECONDS, PAYLOAD_BYTES
 from buffer.rollout import GroupId, GroupSummary, RolloutGroup
 
 _log = structlog.get_logger()
@@ -50,7 +51,9 @@ class Pushing(RunControl):
             raise ValueError(
                 f"group {group.id} of stage {group.stage} is not what lease {lease.group} is for"
             )
-        body = encode_group(group)
+        with CODEC_SECONDS.labels("encode").time():
+            body = encode_group(group)
+        PAYLOAD_BYTES.observe(len(body))
         if len(body) > self.config.max_body_bytes:
             self.drop(lease, "oversize", sum(group.summary.lengths))
             return PushResult("refused", "oversize")

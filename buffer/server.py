@@ -96,6 +96,7 @@ class EmbeddedRedis:
         except BaseException:
             self.stop()
             raise
+        (self.folder / "url").write_text(self.url)  # for whoever wants to look into the run
         return self.url
 
     def _address(self) -> list[str]:

@@ -129,19 +129,21 @@ end
 
 local UNTRAINED = { [FLYING] = true, [PENDING] = true, [CLAIMED] = true }
 
--- ARGV: incarnation, lineage, step, then the ids that were trained. Says again what a Redis that lost its
--- last second forgot: wherever a group stands, it is trained now.
+-- ARGV: incarnation, lineage, step, then the ids that were trained, as the learner knows them: a Redis that lost
+-- its last second may have forgotten the claim. Wherever a group stands, it is trained now.
 redis.register_function {
     function_name = 'magicrl_v1_commit', flags = { 'allow-oom' },
     callback = function(keys, args)
         local run, step = load_run(keys, args), tonumber(args[3])
         fence(run, args[2])
-        for i = 4, #args do
-            local group = read_group(run, args[i])
+        local ids = redis.call('LRANGE', claim_key(run, step), 0, -1)
+        for i = 4, #args do ids[#ids + 1] = args[i] end
+        for _, id in ipairs(ids) do
+            local group = read_group(run, id)
             if not group then
-                train(run, args[i], unknown(run), step)
+                train(run, id, unknown(run), step)
             elseif UNTRAINED[group[PLACE]] then
-                train(run, args[i], group, step)
+                train(run, id, group, step)
             end
         end
         redis.call('DEL', claim_key(run, step))

@@ -63,6 +63,7 @@ local function finished(keys, args)
         group[STEP], group[LINEAGE], group[NEWEST], group[BODY] = oldest, tonumber(args[12]), tonumber(args[13]), true
         group[PLACE], group[ATTEMPT] = PENDING, attempt
         write_group(run, id, group)
+        count(run, 'pushed')
         redis.call('HSET', run.summaries, id, args[14])
         local arrival = redis.call('HINCRBY', run.control, 'arrivals', 1) % SLOT
         redis.call('ZADD', pending(run, group[STAGE]), string.format('%.0f', oldest * SLOT + arrival), id)

@@ -11,6 +11,8 @@ redis.register_function {
         for i = 6, #args do stages[#stages + 1] = tonumber(args[i]) end
         redis.call('HSET', control, 'staleness', args[3], 'steps', args[4], 'reject_limit', args[5],
             'schema', SCHEMA, 'stages', cmsgpack.pack(stages))
+        -- An earlier life's last words: what it announced may be gone, and it is not this one that stops.
+        redis.call('HDEL', control, 'stopping', 'announced')
         for _, field in ipairs({ 'lineage', 'next', 'epoch', 'durable', 'begun' }) do
             redis.call('HSETNX', control, field, field == 'epoch' and -1 or 0)
         end
@@ -241,5 +243,22 @@ redis.register_function {
         for i = 4 + 2 * rows, #args, 2 do redis.call('HSET', run.books, args[i], args[i + 1]) end
         redis.call('HSET', run.control, 'lineage', run.lineage, 'draw_floor', args[2])
         return 1
+    end,
+}
+
+-- The summary of the pending group whose deadline is the earliest, or nothing.
+redis.register_function {
+    function_name = 'magicrl_v1_oldest_ready', flags = { 'no-writes' },
+    callback = function(keys, args)
+        local run = load_run(keys, args)
+        local oldest, summary = math.huge, false
+        for stage = 0, stage_count(run) - 1 do
+            local id = redis.call('ZRANGE', pending(run, stage), 0, 0)[1]
+            local group = id and read_group(run, id)
+            if group and group[STEP] < oldest then
+                oldest, summary = group[STEP], redis.call('HGET', run.summaries, id)
+            end
+        end
+        return summary
     end,
 }

@@ -1,0 +1,164 @@
+"""A person's view: the commands, the users by role, and a run taken away whole."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import yaml
+from typer.testing import CliRunner
+
+from buffer.acl import LIMITS, ROLES, acl_rules
+from buffer.config import RedisConfig
+from buffer.inspection import RunInspector, purge, runs
+from buffer.prompts import PromptPool
+from buffer.server import EmbeddedRedis, connect
+from buffer.store import Claim, RolloutBuffer
+from buffer.versions import PolicyVersion
+from ops.commands.buffer import app
+from ops.config_file import load_config
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def played(make_world: Any) -> Any:
+    """A run with a group in every place."""
+    world = make_world(batch=2)
+    leases = world.start(4)
+    world.buffer.reject(leases[0], world.make_group(leases[0], (0, 0)).summary)
+    world.finish(leases[1:])
+    assert isinstance(world.buffer.claim(1, 0), Claim)
+    world.buffer.heartbeat("g0", {world.start(1)[0].group: 123})
+    return world
+
+
+@pytest.fixture
+def ask(played: Any, redis_server: EmbeddedRedis) -> Iterator[Ask]:
+    """Runs a command on the run's folder and reads its JSON."""
+    with tempfile.TemporaryDirectory(prefix="mrl") as folder:
+        config = load_config("quickstart", [f"run.name={played.buffer.run}"]).model_dump(mode="json")
+        (Path(folder) / "config.yaml").write_text(yaml.safe_dump(config))
+        (Path(folder) / "redis").mkdir()
+        (Path(folder) / "redis" / "url").write_text(redis_server.url)
+
+        def run(command: str, *options: str, status: int = 0) -> Any:
+            result = CliRunner().invoke(app, [command, folder, *options])
+            assert result.exit_code == status, result.output
+            return json.loads(result.stdout) if "--json" in options else result.output
+
+        yield run
+
+
+def test_stats_balance(ask: Ask) -> None:
+    data = ask("stats", "--json")
+    assert {
+        key: data[key] for key in ("started", "in_flight", "pending", "claimed", "trained", "rejected")
+    } == {
+        "started": 5,
+        "in_flight": 1,
+        "pending": 1,
+        "claimed": 2,
+        "trained": 0,
+        "rejected": 1,
+    }
+    assert data["balanced"]
+    assert data["prompts"]["ready"] == {"math": 95}
+    assert "balance" in ask("stats")
+
+
+def test_groups_and_prompts_and_one_group(ask: Ask, played: Any) -> None:
+    rows = ask("groups", "--json")
+    assert sorted(row["place"] for row in rows) == ["claimed", "claimed", "in_flight", "pending", "rejected"]
+    flying = ask("groups", "--place", "in_flight", "--json")
+    assert (flying[0]["tokens"], flying[0]["generator"]) == (123, "g0")
+    hardest = ask("prompts", "--hardest", "--json")
+    assert (hardest[0]["right"], hardest[0]["samples"], hardest[0]["posterior"]) == (0, 2, 0.25)
+    shown = ask("show", ask("groups", "--place", "pending", "--json")[0]["group"], "--json")
+    assert [rollout["reward"] for rollout in shown["rollouts"]] == [0.0, 1.0]
+    assert shown["rollouts"][0]["versions"] == ["1.0 from token 0"]
+    assert len(shown["prompt"].split()) == 4
+    assert "no body is stored" in ask("show", flying[0]["group"])
+    assert "is not in Redis" in ask("show", "9.9.9", status=2)
+    assert "must look like" in ask("show", "nonsense", status=2)
+
+
+def test_purge_takes_one_run_and_leaves_the_others(ask: Ask, played: Any, make_world: Any) -> None:
+    other = make_world()
+    client = played.buffer.client
+    assert runs(client) == sorted([played.buffer.run, other.buffer.run])
+    assert "keys deleted" in ask("purge", "--yes")
+    assert runs(client) == [other.buffer.run]
+    assert not list(client.scan_iter(f"*{played.buffer.run}*"))
+
+
+def test_the_name_of_a_run_is_no_pattern(client: redis.Redis) -> None:
+    for run in ("a*", "ab", "a[b]"):
+        client.set(f"magicrl:{{{run}}}:control", 1)
+    assert purge(client, "a*") == 1
+    assert purge(client, "a[b]") == 1
+    assert list(RunInspector(client, "ab").groups()) == []
+    assert runs(client) == ["ab"]
+
+
+def test_a_run_that_is_not_there() -> None:
+    result = CliRunner().invoke(app, ["stats", "no-such-run"])
+    assert result.exit_code == 2
+    assert "no run at no-such-run" in result.output
+
+
+@pytest.fixture
+def as_role(played: Any, redis_server: EmbeddedRedis) -> Iterator[Callable[[str], redis.Redis]]:
+    client = played.buffer.client
+    for role in ROLES:
+        client.execute_command(*acl_rules(played.buffer.run, role, "s3cret").split(" "))
+
+    def login(role: str) -> redis.Redis:
+        return connect(RedisConfig(username=f"magicrl-{role}", password="s3cret"), redis_server.url)
+
+    yield login
+    for role in ROLES:
+        client.acl_deluser(f"magicrl-{role}")
+
+
+def test_each_role_can_do_its_work(played: Any, as_role: Callable[[str], redis.Redis]) -> None:
+    run, config = played.buffer.run, played.buffer.config
+    generator, learner = as_role("generator"), RolloutBuffer(as_role("learner"), run, config)
+    buffer, pool = RolloutBuffer(generator, run, config), PromptPool(generator, run, config)
+    leases = pool.lease("g1", PolicyVersion(1, 0), 1).leases
+    assert buffer.heartbeat("g1", {lease.group: 1 for lease in leases}) == []
+    assert all(buffer.push(lease, played.make_group(lease)).accepted for lease in leases)
+    buffer.wait_bell(0.01)
+    learner.commit(1, 0)
+    assert learner.begin_lineage(1, 1).number == 2
+    learner.announce(PolicyVersion(2, 1))
+    assert not learner.incumbent_lives(0.01)
+    learner.stop("enough")
+    observer = as_role("observer")
+    assert RolloutBuffer(observer, run, config).books().balanced
+    assert len(list(RunInspector(observer, run).groups())) > 0
+
+
+def test_each_role_is_kept_from_the_rest(played: Any, as_role: Callable[[str], redis.Redis]) -> None:
+    run, config = played.buffer.run, played.buffer.config
+    generator, observer = as_role("generator"), as_role("observer")
+    for forbidden in (
+        lambda: RolloutBuffer(generator, run, config).claim(1, 1),
+        lambda: RolloutBuffer(generator, run, config).begin_lineage(1, 0),
+        lambda: RolloutBuffer(observer, run, config).stop("no"),
+        lambda: generator.set("magicrl:{another}:body:0.0.0", b""),
+        lambda: generator.flushall(),
+        lambda: generator.config_get("*"),
+        lambda: generator.eval("return 1", 0),
+        lambda: generator.function_load("#!lua name=x\n"),
+        lambda: observer.set(f"magicrl:{{{run}}}:control", 1),
+        lambda: observer.get("magicrl:{another}:control"),
+    ):
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            forbidden()
+    assert "cannot prevent" in LIMITS
