@@ -84,6 +84,12 @@ def memory_need(shape: ModelShape, config: LearnerConfig, longest: int, bytes_pe
     )
 
 
+def available_bytes() -> int:
+    """Main memory that can be taken without swapping, as Linux sees it."""
+    rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(rows["MemAvailable"].split()[0]) * 1024
+
+
 def advice(config: LearnerConfig) -> str:
     """The settings that lower a rank's memory, those already used left out."""
     hints = [f"lower learner.token_budget (now {config.token_budget})"]

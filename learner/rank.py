@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import deepspeed
-import psutil
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
@@ -24,7 +23,7 @@ from learner.clock import PhaseClock
 from learner.engine import DeepSpeedEngine, resolve_dtype
 from learner.logprobs import HeadLoss
 from learner.magic import token_sums, token_terms
-from learner.memory import MemoryNeed, advice, memory_need, model_shape
+from learner.memory import MemoryNeed, advice, available_bytes, memory_need, model_shape
 from learner.plan import Layout, MicroBatch, MiniBatch, StepPlan
 from learner.spec import RankOutOfMemory, RankSpec
 from learner.stats import SUMS, RankStats
@@ -51,7 +50,7 @@ class Rank:
         need = memory_need(model_shape(spec.model), spec.config, spec.longest, dtype.itemsize)
         if self._device.type == "cuda":
             return need, int(torch.cuda.mem_get_info()[0])
-        return need, int(psutil.virtual_memory().available)
+        return need, available_bytes()
 
     def listen(self, host: str) -> int:
         """Rank 0: open the meeting point on a free port of ``host``."""

@@ -24,7 +24,8 @@ def is_universal(engine: Path) -> bool:
 def to_universal(engine: Path, target: Path, timeout: float) -> Path:
     """Convert an ``engine/`` folder into ``target`` (replaced if there); returns ``target``.
 
-    Runs in a process of its own, without torch in this one. Raises CheckpointError with the converter's words.
+    Runs in a process of its own, without torch in this one. Raises CheckpointError in the converter's
+    words.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -30,7 +30,7 @@ def write_weights(
     return store.publish(version, tensor_writer(engine.weights(), dtype), details)
 
 
-def tensor_writer(tensors: Iterator[tuple[str, Tensor]], dtype: torch.dtype) -> Callable[[Path], None]:
+def tensor_writer(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Callable[[Path], None]:
     """A function that writes ``tensors`` into a folder: one file, or numbered ones with an index."""
 
     def write(folder: Path) -> None:
@@ -43,7 +43,7 @@ def tensor_writer(tensors: Iterator[tuple[str, Tensor]], dtype: torch.dtype) -> 
     return write
 
 
-def _shards(tensors: Iterator[tuple[str, Tensor]], dtype: torch.dtype) -> Iterator[dict[str, Tensor]]:
+def _shards(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Iterator[dict[str, Tensor]]:
     shard: dict[str, Tensor] = {}
     size = 0
     for name, tensor in tensors:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before anything imports deepspeed
+
+from buffer.admission import BatchSchedule, StageBatch
+from buffer.config import BufferConfig
+from buffer.leases import Lease
+from buffer.prompts import PromptMeta, PromptPool
 from buffer.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
+from buffer.server import EmbeddedRedis, connect
+from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
+from buffer.weights import DiskWeights
+from learner.checkpoint import Checkpoints
+from learner.loop import Learner
+from learner.plan import StepPlan
+from learner.report import StepReport
+from learner.spec import RankSpec
+from learner.stages import Schedule
+from learner.stats import StepStats
 
 VOCABULARY = 29
 
@@ -91,3 +110,155 @@ def _random_rollout(rng: np.random.Generator, reward: float, step: int) -> Rollo
         verdict="error" if error else "correct" if reward == 1.0 else "wrong",
         forced=forced,
     )
+
+
+class LocalRanks:
+    """A RankGroup of one rank in this process: the real Rank and DeepSpeed, without Ray around them."""
+
+    def __init__(self, spec: RankSpec) -> None:
+        self.spec, self.config = spec, spec.config
+        self.restart()
+
+    def restart(self) -> None:
+        import torch
+
+        from learner.rank import Rank
+
+        os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+        self.spec = RankSpec(**{**self.spec.__dict__, "config": self.config})
+        self.rank = Rank(self.spec, 0, 1)
+        met = torch.distributed.is_initialized()
+        self.rank.join("127.0.0.1", 0 if met else self.rank.listen("127.0.0.1"))
+        self.layout = self.rank.layout()
+
+    def halve_budget(self) -> None:
+        self.config = self.config.model_copy(update={"token_budget": self.config.token_budget // 2})
+
+    def fetch(self, plan: StepPlan, refs: Sequence[Any]) -> set[GroupId]:
+        return set(self.rank.fetch(plan, refs))
+
+    def update(self, plan: StepPlan) -> StepStats:
+        return StepStats.merge([self.rank.update(plan)])
+
+    def bodies(self, refs: Sequence[Any]) -> list[RolloutGroup]:
+        return self.rank.bodies(refs)
+
+    def publish(self, version: PolicyVersion) -> Any:
+        return self.rank.publish(version)
+
+    def save(self, folder: Path) -> None:
+        self.rank.save(folder)
+
+    def restore(self, folder: Path) -> None:
+        self.rank.restore(folder)
+
+    def close(self) -> None:
+        pass
+
+
+class Run:
+    """One run: a Redis of its own, a feeding thread in place of generators, and a learner when asked for."""
+
+    def __init__(self, folder: Path, url: str, config: BufferConfig, schedule: Schedule, model: Path) -> None:
+        self.folder, self.url, self.config, self.schedule, self.model = folder, url, config, schedule, model
+        self.reports: list[StepReport] = []
+        self.stages: list[int] = []
+        self.alter: Callable[[RolloutGroup], RolloutGroup] = lambda group: group
+        self.buffer = self.open_buffer()
+        self._fed = threading.Event()
+        self._feeder: threading.Thread | None = None
+
+    def open_buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(connect(self.config.redis, self.url), "run", self.config)
+
+    def open_weights(self) -> DiskWeights:
+        return DiskWeights(self.folder / "weights", keep=3)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.folder / "checkpoints", self.schedule.learner(0).checkpoint)
+
+    def spec(self) -> RankSpec:
+        return RankSpec(
+            self.model,
+            self.schedule.learner(0),
+            self.open_buffer,
+            self.open_weights,
+            needs_reference=self.schedule.needs_reference,
+        )
+
+    def learner(self, ranks: Any = None, **hooks: Any) -> Learner:
+        """A learner on a buffer object of its own, as a new process would have."""
+        self.buffer = self.open_buffer()
+        stages = [
+            StageBatch(self.schedule.start(index), stage.prompts_per_step, stage.group_size)
+            for index, stage in enumerate(self.schedule.stages)
+        ]
+        self.buffer.open(BatchSchedule(tuple(stages), self.schedule.length))
+        pool = PromptPool(connect(self.config.redis, self.url), "run", self.config)
+        pool.fill([PromptMeta(index, "test", None) for index in range(4000)])
+        return Learner(
+            schedule=self.schedule,
+            buffer=self.buffer,
+            ranks=ranks or LocalRanks(self.spec()),
+            checkpoints=self.checkpoints,
+            on_step=self.reports.append,
+            on_stage=self.stages.append,
+            **hooks,
+        )
+
+    def feed(self) -> None:
+        """Lease, make a group, push, until the run ends."""
+        self._feeder = threading.Thread(target=self._feed, daemon=True)
+        self._feeder.start()
+
+    def _feed(self) -> None:
+        buffer = self.open_buffer()
+        pool = PromptPool(connect(self.config.redis, self.url), "run", self.config)
+        while not self._fed.is_set():
+            version = buffer.announced()
+            reply = pool.lease("feeder", version, 4) if version else None
+            if reply is None or not reply.leases:
+                buffer.wait_bell(0.1)
+                continue
+            for lease in reply.leases:
+                buffer.push(lease, self.alter(leased_group(lease)))
+
+    def close(self) -> None:
+        self._fed.set()
+        if self._feeder is not None:
+            self._feeder.join(10)
+        self.buffer.close()
+
+
+def leased_group(lease: Lease) -> RolloutGroup:
+    """What a generator would push for a lease: random, the same for the same group, of the lease's version."""
+    rng = np.random.default_rng([*lease.group])
+    group = _random_group(rng, 0, lease.samples, 0, lease.stage)
+    rollouts = [
+        Rollout(
+            r.tokens,
+            r.logprobs,
+            (VersionSpan(lease.version, 0, len(r.tokens)),),
+            r.finish,
+            i % 2,
+            "correct" if i % 2 else "wrong",
+        )
+        for i, r in enumerate(group.rollouts)
+    ]
+    return RolloutGroup(lease.group, lease.stage, "test", group.prompt_tokens, tuple(rollouts))
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, tiny_model: Path) -> Iterator[Callable[..., Run]]:
+    """make_run(schedule, **buffer settings) -> Run, with Redis started and everything ended afterwards."""
+    runs: list[Run] = []
+    with EmbeddedRedis(tmp_path / "redis") as server:
+
+        def make(schedule: Schedule, **settings: Any) -> Run:
+            runs.append(Run(tmp_path, server.url, BufferConfig(**settings), schedule, tiny_model))
+            return runs[-1]
+
+        yield make
+        for run in runs:
+            run.close()

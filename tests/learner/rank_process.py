@@ -1,7 +1,8 @@
-"""One rank as a plain process: python rank_process.py RANK WORLD FOLDER. Runs FOLDER/cases.json, writes FOLDER/NAME.npz.
+"""One rank as a plain process: ``python rank_process.py RANK WORLD FOLDER``.
 
-Each case: a name, LearnerConfig fields, and which seeds' groups to train on, one step each. Optionally ``save``
-after so many steps, or ``restore`` before the first.
+Runs the cases of FOLDER/cases.json and writes FOLDER/NAME.npz. A case: a name, LearnerConfig fields, the seeds of
+the batches to train on (one step each, numbered from ``first``), optionally ``save`` after so many steps or
+``restore`` before the first.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def run_case(
     config = LearnerConfig(
         ranks=world, zero_persist=0, grad_clip=case.get("grad_clip", 0.0), **case["config"]
     )
-    batches = {seed: random_groups(seed, 5, step=index) for index, seed in enumerate(case["seeds"])}
+    batches = {
+        seed: random_groups(seed, 5, step=step)
+        for step, seed in enumerate(case["seeds"], case.get("first", 0))
+    }
 
     class Source:
         def fetch(self, groups: list[Any]) -> list[Any]:
@@ -55,11 +59,11 @@ def run_case(
     if "restore" in case:
         actor.restore(Path(case["restore"]))
     stats, gradient = [], None
-    for index, seed in enumerate(case["seeds"]):
+    for step, seed in enumerate(case["seeds"], case.get("first", 0)):
         plan = plan_step(
             [group.summary for group in batches[seed]],
             config,
-            step=index,
+            step=step,
             alpha=0.02,
             temperature=0.9,
             shards=world // config.sequence_parallel,
@@ -69,7 +73,7 @@ def run_case(
         stats.append(actor.update(plan))
         if gradient is None:
             gradient = first_gradient(actor, config)
-        if case.get("save", {}).get("after") == index + 1:
+        if case.get("save", {}).get("after") == step + 1:
             actor.save(Path(case["save"]["folder"]))
     sums = gather([[s.sums, [s.gap_max], [n for n, _ in s.updates]] for s in stats], world)
     weights = {name: tensor.double().clone().numpy() for name, tensor in actor._engine.weights()}

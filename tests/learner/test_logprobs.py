@@ -57,7 +57,9 @@ def test_values_and_gradients_equal_dense_autograd(tokens, vocabulary, chunk, ta
 
 def test_bfloat16_inputs_are_summed_in_float32():
     hidden, weight, targets, (a, _) = case(300, 40, 0, torch.bfloat16)
-    ours = head_loss(hidden, weight, targets, lambda l, e, at: (a[at] * l).sum(), temperature=1.0, chunk=16)
+    ours = head_loss(
+        hidden, weight, targets, lambda logp, _, at: (a[at] * logp).sum(), temperature=1.0, chunk=16
+    )
     assert ours.logprobs.dtype == torch.float32
     ours.loss.backward()
     logprobs, _ = dense(hidden, weight, targets, 1.0)
@@ -71,7 +73,12 @@ def test_extreme_logits_stay_finite():
     hidden = torch.tensor([[1e4, 0.0]], requires_grad=True)
     weight = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
     ours = head_loss(
-        hidden, weight, torch.tensor([0]), lambda l, e, at: (l + e).sum(), temperature=1.0, chunk=4
+        hidden,
+        weight,
+        torch.tensor([0]),
+        lambda logp, entropy, at: (logp + entropy).sum(),
+        temperature=1.0,
+        chunk=4,
     )
     ours.loss.backward()
     assert float(ours.logprobs) == 0.0

@@ -1,4 +1,4 @@
-"""The same update whatever the ranks, the ZeRO stage and the micro-batches: real DeepSpeed processes over gloo."""
+"""The same update whatever the ranks, the ZeRO stage and the micro-batches: real processes over gloo."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from learner.universal import to_universal
+
 LR = 1e-3
 BASE = {"lr": LR, "eps": 1e-6, "zero_stage": 1}
 SHARING = BASE | {"correction": "tis"}
+ZERO3 = BASE | {"zero_stage": 3}
 SEVERAL = BASE | {"updates_per_batch": 2, "correction": "icepop", "kl": 0.1}
 ZERO = {f"zero{stage}": BASE | {"zero_stage": stage, "token_budget": 50} for stage in range(4)}
 
@@ -36,19 +39,42 @@ CASES: dict[int, dict[str, dict[str, Any]]] = {
 }
 """By number of ranks; all cases of a number run one after the other in the same processes."""
 
+SEEDS = [1, 2, 3]
+RESUMED = {"resume1": BASE, "resume3": BASE | {"zero_stage": 3}}
+
 Results = dict[int, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Results:
-    return {world: run_cases(tmp_path_factory.mktemp(f"world{world}"), world, tiny_model) for world in CASES}
+    saved = tmp_path_factory.mktemp("saved")
+    results: Results = {}
+    for world, configs in CASES.items():
+        folder = tmp_path_factory.mktemp(f"world{world}")
+        cases = resumes(world, saved) | {name: {"config": config} for name, config in configs.items()}
+        results[world] = run_cases(folder, world, tiny_model, cases)
+    return results
 
 
-def run_cases(folder: Path, world: int, model: Path) -> dict[str, Any]:
-    rows = [
-        {"name": name, "model": str(model), "seeds": [1, 2, 3], "config": config}
-        for name, config in CASES[world].items()
-    ]
+def resumes(world: int, saved: Path) -> dict[str, dict[str, Any]]:
+    """Save after two of four steps and go on; the others start from there, on the same or other ranks."""
+    whole, rest = {"seeds": [1, 2, 3, 4]}, {"seeds": [3, 4], "first": 2}
+    if world == 3:
+        sources = {name: to_universal(saved / name, saved / f"{name}-universal", 200) for name in RESUMED}
+        return {name: {"config": RESUMED[name], "restore": str(sources[name])} | rest for name in RESUMED}
+    if world == 1:
+        return {}
+    return {
+        f"{name}-whole": {"config": config, "save": {"after": 2, "folder": str(saved / name)}} | whole
+        for name, config in RESUMED.items()
+    } | {
+        f"{name}-resumed": {"config": config, "restore": str(saved / name)} | rest
+        for name, config in RESUMED.items()
+    }
+
+
+def run_cases(folder: Path, world: int, model: Path, cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    rows = [{"name": name, "model": str(model), "seeds": SEEDS} | case for name, case in cases.items()]
     (folder / "cases.json").write_text(json.dumps(rows))
     script = Path(__file__).parent / "rank_process.py"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -69,7 +95,7 @@ def run_cases(folder: Path, world: int, model: Path) -> dict[str, Any]:
             process.kill()
     logs = "\n".join((folder / f"{rank}.log").read_text()[-3000:] for rank in range(world))
     assert all(process.returncode == 0 for process in processes), logs
-    return {name: np.load(folder / f"{name}.npz") for name in CASES[world]}
+    return {name: np.load(folder / f"{name}.npz") for name in cases}
 
 
 def assert_same_training(got: Any, wanted: Any) -> None:
@@ -99,3 +125,17 @@ def test_several_updates_and_a_reference_agree(results: Results):
     assert_same_training(results[2]["several"], results[1]["several"])
     kl = results[1]["several"]["sums"][:, 3]
     assert 0 < kl[0] < kl[2]  # the second mini-batch is already away from the initial model
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resume_on_the_same_ranks_is_bit_identical(results: Results, name: str):
+    whole, resumed = results[2][f"{name}-whole"], results[2][f"{name}-resumed"]
+    assert np.array_equal(resumed["weights"], whole["weights"])
+    assert np.array_equal(resumed["norms"], whole["norms"][2:])
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resume_on_other_ranks_goes_on_as_if_nothing_happened(results: Results, name: str):
+    whole, resumed = results[2][f"{name}-whole"], results[3][name]
+    np.testing.assert_allclose(resumed["norms"], whole["norms"][2:], rtol=1e-4)
+    assert np.abs(resumed["weights"] - whole["weights"]).max() < 1e-2 * LR

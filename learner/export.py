@@ -1,0 +1,84 @@
+"""From a checkpoint to a plain Hugging Face folder that transformers and vLLM load."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+from torch import Tensor
+
+from learner.checkpoint import Checkpoint, CheckpointError
+from learner.universal import TAG
+from learner.weights import tensor_writer
+
+PREFIX = "model."
+"""What PolicyModel puts before the model's own parameter names."""
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json", "*.bin.index.json", "*.gguf", "*.pt")
+
+
+def export_checkpoint(checkpoint: Checkpoint, model: Path, out: Path, dtype: str | None = None) -> int:
+    """Write the checkpoint's weights and everything else of the ``model`` folder to ``out``; parameters written.
+
+    dtype: float32, bfloat16 or float16; None: as the model folder's config has it. The float32 masters are what
+    is cast. Raises CheckpointError if ``out`` is in use or the checkpoint is damaged.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise CheckpointError(f"{out} is not empty: name a new folder")
+    checkpoint.verify()
+    staging = out.with_name(out.name + ".partial")
+    shutil.rmtree(staging, ignore_errors=True)
+    shutil.copytree(model, staging, ignore=shutil.ignore_patterns(*WEIGHTS))
+    config = json.loads((staging / "config.json").read_text())
+    name = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
+    config["dtype"] = name
+    (staging / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    counted = _Counted(_masters(checkpoint.engine))
+    tensor_writer(counted, getattr(torch, name))(staging)
+    if out.exists():
+        out.rmdir()
+    staging.rename(out)
+    return counted.parameters
+
+
+class _Counted:
+    """Passes tensors on and counts their elements."""
+
+    def __init__(self, tensors: Iterator[tuple[str, Tensor]]) -> None:
+        self._tensors = tensors
+        self.parameters = 0
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in self._tensors:
+            self.parameters += tensor.numel()
+            yield name, tensor
+
+
+def _masters(engine: Path) -> Iterator[tuple[str, Tensor]]:
+    """The float32 weights by Hugging Face name, put together from the ranks' parts; a tied head once."""
+    state = _zero_masters(engine) if any((engine / TAG).glob("*optim_states.pt")) else _plain_weights(engine)
+    seen: set[int] = set()
+    for name, tensor in state.items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name.removeprefix(PREFIX), tensor.contiguous()
+
+
+def _zero_masters(engine: Path) -> dict[str, Any]:
+    state: dict[str, Any] = get_fp32_state_dict_from_zero_checkpoint(str(engine), tag=TAG, lazy_mode=True)
+    return state
+
+
+def _plain_weights(engine: Path) -> dict[str, Any]:
+    """ZeRO-0 keeps whole weights. The file is DeepSpeed's own, named in the manifest that was just verified."""
+    file = next((engine / TAG).glob("*model_states.pt"))
+    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)["module"]
+    names: dict[int, str] = {}
+    for name, tensor in state.items():
+        names.setdefault(tensor.data_ptr(), name)
+    return {name: state[name] for name in names.values()}
