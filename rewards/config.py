@@ -17,8 +17,8 @@ class MathConfig(Section):
     """How a mathematical answer is found in a response and compared with the reference."""
 
     answer: Literal["boxed_only", "boxed_or_stated"] = "boxed_or_stated"
-    """``boxed_only``: only a ``\\boxed{}`` after the last ``</think>`` counts. ``boxed_or_stated``: where there is
-    no box, a clear final statement ("the answer is 5") counts too."""
+    """``boxed_only``: only a ``\\boxed{}`` after the last ``</think>`` counts. ``boxed_or_stated``: where
+    there is no box, a clear final statement ("the answer is 5") counts too."""
 
     deadline_seconds: float = Field(5.0, gt=0)
     """Longest time one answer may take; then its worker is killed and the verdict is ``timeout``."""
@@ -38,7 +38,8 @@ class CodeConfig(Section):
     """Longest time all tests of one response may take together; then the rest counts as failed."""
 
     memory_bytes: int = Field(1 << 30, ge=64 << 20)
-    """Memory of all processes of a test together: by a memory cgroup where one can be made, else by watching."""
+    """Memory of all processes of a test together: by a memory cgroup where one can be made, else by
+    watching."""
 
     address_bytes: int = Field(4 << 30, ge=256 << 20)
     """Address space of one process (RLIMIT_AS); a thread stack of 256 MiB must fit."""
@@ -47,7 +48,8 @@ class CodeConfig(Section):
     """Processes and threads that may exist at once."""
 
     scratch_bytes: int = Field(64 << 20, ge=1 << 20)
-    """Size of the private /tmp, and again of /dev/shm; both live in memory and are emptied after each test."""
+    """Size of the private /tmp, and again of /dev/shm; both live in memory and are emptied after each
+    test."""
 
     output_bytes: int = Field(16 << 20, ge=1 << 10)
     """Longest output, and largest file a program may write."""
@@ -62,14 +64,15 @@ class CodeConfig(Section):
     """Interpreter inside the sandbox. ``auto``: the first of /usr/bin/python3, /usr/local/bin/python3."""
 
     unsafe: bool = False
-    """Run programs even where the sandbox cannot be built or fails its escape probe. They then have the rights of
-    this process."""
+    """Run programs even where the sandbox cannot be built or fails its escape probe. They then have the
+    rights of this process."""
 
 
 class LengthTerm(Section):
     """Length-aware accuracy: replaces the grader's value by one that also depends on length, as
-    Phi-4-reasoning-plus does (Abdin et al. 2025, arXiv:2504.21318, section 4.1; its lengths are the defaults).
-    Short correct answers get the most, then long correct ones; long wrong ones lose less than short ones."""
+    Phi-4-reasoning-plus does (Abdin et al. 2025, arXiv:2504.21318, section 4.1; its lengths are the
+    defaults). Short correct answers get the most, then long correct ones; long wrong ones lose less than
+    short ones."""
 
     kind: Literal["length"] = "length"
     max_tokens: int = Field(31_744, ge=1)
@@ -85,8 +88,8 @@ class LengthTerm(Section):
 
 
 class OverlongTerm(Section):
-    """Soft overlong punishment, added (DAPO, Yu et al. 2025, arXiv:2503.14476, equation 13; its lengths are the
-    defaults)."""
+    """Soft overlong punishment, added (DAPO, Yu et al. 2025, arXiv:2503.14476, equation 13; its lengths are
+    the defaults)."""
 
     kind: Literal["overlong"] = "overlong"
     max_tokens: int = Field(20_480, ge=1)
@@ -98,7 +101,8 @@ class OverlongTerm(Section):
 
 
 class FormatTerm(Section):
-    """Added where the form is wrong: the thought is not one closed block, or there is not exactly one box after it."""
+    """Added where the form is wrong: the thought is not one closed block, or there is not exactly one box
+    after it."""
 
     kind: Literal["format"] = "format"
     penalty: float = Field(0.5, ge=0)
@@ -149,7 +153,8 @@ class JudgeConfig(Section):
     """Name of the environment variable with the key; empty: none is sent."""
 
     rubric: str = ""
-    """What to judge by, in words; empty: agreement with the reference answer where there is one, else correctness."""
+    """What to judge by, in words; empty: agreement with the reference answer where there is one, else
+    correctness."""
 
     deadline_seconds: float = Field(60.0, gt=0)
     """Longest time for one answer, retries included; then the verdict is ``timeout``."""
@@ -192,4 +197,5 @@ class RewardsConfig(Section):
     """Which grader a dataset row gets, by its ``ability``."""
 
     shaping: tuple[ShapingTerm, ...] = ()
-    """Terms applied in this order to the grader's value; answers with verdict ``timeout`` or ``error`` keep theirs."""
+    """Terms applied in this order to the grader's value; answers with verdict ``timeout`` or ``error`` keep
+    theirs."""

@@ -83,9 +83,11 @@ def _by_option(references: Iterable[Answer], answers: Iterable[Answer], options:
     """A letter for its value, or a value for its letter."""
     for gold, answer in product(references, answers):
         for chosen, other in ((gold, answer), (answer, gold)):
-            if isinstance(chosen, Choice) and not isinstance(other, Choice) and chosen.letter in options:
-                if any(matches(value, other) for value in readings(options[chosen.letter])):
-                    return True
+            named = (
+                isinstance(chosen, Choice) and not isinstance(other, Choice) and options.get(chosen.letter)
+            )
+            if named and any(matches(value, other) for value in readings(named)):
+                return True
     return False
 
 

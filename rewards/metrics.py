@@ -24,11 +24,14 @@ VERIFY_FAILURES = Counter(
 )
 
 
+NOT_GRADED = Score(0.0, "error", "not graded")
+
+
 @dataclass
 class Observed:
     """Filled in while the time runs."""
 
-    score: Score = Score(0.0, "error", "not graded")
+    score: Score = NOT_GRADED
 
 
 @contextmanager

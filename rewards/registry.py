@@ -45,7 +45,8 @@ class Graders:
     def score(
         self, problem: Problem, response: str, *, truncated: bool = False, tokens: int | None = None
     ) -> Score:
-        """Grade one response and shape the value. tokens: the response's length, for terms that look at it."""
+        """Grade one response and shape the value. tokens: the response's length, for terms that look at
+        it."""
         grader = self._graders.get(self.name(problem))
         if grader is None:
             known = ", ".join(sorted(self._config.abilities))

@@ -1,4 +1,5 @@
-"""Rewards beyond right and wrong: small terms, chosen by configuration, applied in order to a grader's value."""
+"""Rewards beyond right and wrong: small terms, chosen by configuration, applied in order to a grader's
+value."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Shaped:
 
 
 def shape(score: Score, terms: Sequence[ShapingTerm], sample: Shaped) -> Score:
-    """The score with every term applied to its value. A grader's failure is no evidence and stays as it is."""
+    """The score with every term applied to its value. A grader's failure is no evidence and stays as it
+    is."""
     if score.verdict in ("timeout", "error"):
         return score
     value = score.value

@@ -1,4 +1,5 @@
-"""What a response looks like, for the metrics: reflection, repetition, languages, form, likeness within a group.
+"""What a response looks like, for the metrics: reflection, repetition, languages, form, likeness within a
+group.
 
 All linear in the text's length and without dependencies: meant for every rollout.
 """
@@ -18,13 +19,17 @@ from rewards.math.final_answer import BOX
 
 REFLECTION: dict[str, tuple[str, ...]] = {
     "en": (
-        r"\bwait\b", r"\bhmm+\b", r"\bhold on\b", r"\blet me (?:re-?check|double-?check|verify|re-?consider|re-?think|re-?examine)",
-        r"\b(?:re-?check|double-?check|re-?verify|re-?evaluate|re-?examine)\w*", r"\balternatively\b", r"\bon second thought\b",
-        r"\bactually\b", r"\bgoing back\b", r"\b(?:i|we) made (?:a|an) (?:mistake|error)", r"\bthat(?:'s| is) (?:not right|wrong)\b",
+        r"\bwait\b", r"\bhmm+\b", r"\bhold on\b", r"\balternatively\b", r"\bactually\b",
+        r"\bon second thought\b",
+        r"\blet me (?:verify|(?:re-?|double-?)(?:check|consider|think|examine))",
+        r"\b(?:re-?check|double-?check|re-?verify|re-?evaluate|re-?examine)\w*", r"\bgoing back\b",
+        r"\b(?:i|we) made (?:a|an) (?:mistake|error)", r"\bthat(?:'s| is) (?:not right|wrong)\b",
         r"\banother (?:way|approach)\b",
     ),
-    "zh": ("等等", "等一下", "稍等", "重新(?:检查|考虑|思考|审视|计算)", "再(?:检查|想想|看看|验证)", "仔细检查", "或者说", "换(?:一)?(?:种|个)",
-           "不对", "有误"),
+    "zh": (
+        "等等", "等一下", "稍等", "重新(?:检查|考虑|思考|审视|计算)", "再(?:检查|想想|看看|验证)", "仔细检查",
+        "或者说", "换(?:一)?(?:种|个)", "不对", "有误",
+    ),
 }  # fmt: skip
 """Patterns of words that show a second look, by language; matched without regard to case."""
 
@@ -120,7 +125,8 @@ def _script(char: str) -> str:
 
 
 def likeness(responses: Sequence[str], ngram: int = 4, sketch: int = 64) -> float:
-    """How alike the responses of a group are: mean Jaccard similarity of their word n-grams over all pairs, 0 to 1.
+    """How alike the responses of a group are: mean Jaccard similarity of their word n-grams over all pairs,
+    0 to 1.
 
     Estimated from the ``sketch`` smallest hashes of each (bottom-k sketch, Broder 1997).
     """

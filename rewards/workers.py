@@ -59,8 +59,8 @@ class GraderPool:
     ) -> Score:
         """Grade one answer without blocking the event loop. Never raises for a bad item.
 
-        truncated: sampling was cut at the limit. tokens: the response's length, for shaping by length; without it
-        four characters count as one.
+        truncated: sampling was cut at the limit. tokens: the response's length, for shaping by length;
+        without it four characters count as one.
         """
         loop = asyncio.get_running_loop()
         room = self._room.setdefault(loop, asyncio.Semaphore(self._config.queue))

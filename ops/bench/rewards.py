@@ -24,8 +24,9 @@ ORDINARY = [
 """Reference and box of answers as they come up in training; N is another number each time."""
 
 HOSTILE = [
-    r"\boxed{9^{9^{9^{9}}}}", r"\boxed{(10^{7})!}", r"\boxed{\prod_{k=1}^{10^{8}} k}", r"\boxed{(a+b+c+d+e+f)^{200}}",
-    "final answer " + "1 " * 20_000, r"\boxed{" + r"\frac{1}{" * 500 + "1" + "}" * 501,
+    r"\boxed{9^{9^{9^{9}}}}", r"\boxed{(10^{7})!}", r"\boxed{\prod_{k=1}^{10^{8}} k}",
+    r"\boxed{(a+b+c+d+e+f)^{200}}", "final answer " + "1 " * 20_000,
+    r"\boxed{" + r"\frac{1}{" * 500 + "1" + "}" * 501,
 ]  # fmt: skip
 THOUGHT = "Let me think about this step by step. " * 50
 
@@ -47,11 +48,17 @@ def run() -> dict[str, float | int | str]:
         boxed, bare = _sandbox_rates()
     except SandboxUnavailable as missing:
         return {**report, "sandbox_vs_exec": f"not measured: {missing}"}
-    return {**report, "sandbox_vs_exec": boxed / bare, "sandbox_tests_per_second": boxed, "exec_per_second": bare}
+    return {
+        **report,
+        "sandbox_vs_exec": boxed / bare,
+        "sandbox_tests_per_second": boxed,
+        "exec_per_second": bare,
+    }
 
 
 def _math_rates() -> tuple[float, float]:
-    """Answers per CPU-second: ours, and math-verify's parse and verify. Every answer is new to both caches."""
+    """Answers per CPU-second: ours, and math-verify's parse and verify. Every answer is new to both
+    caches."""
     from math_verify import parse, verify
 
     grader = MathReward(MathConfig())
@@ -78,7 +85,9 @@ def _alternately(*sides: Callable[[str, str], None]) -> tuple[float, float]:
 
 def _answers(number: int) -> list[tuple[str, str]]:
     """The ordinary answers with a number of three digits in them."""
-    return [(gold.replace("N", str(501 + number)), box.replace("N", str(501 + number))) for gold, box in ORDINARY]
+    return [
+        (gold.replace("N", str(501 + number)), box.replace("N", str(501 + number))) for gold, box in ORDINARY
+    ]
 
 
 def _math_p99() -> float:
@@ -103,8 +112,7 @@ def _sandbox_rates() -> tuple[float, float]:
     boxed, bare = [], []
     for _ in range(ROUNDS + 1):
         boxed.append(_timed(lambda: _sandboxed(config)))
-        bare.append(_timed(lambda: [subprocess.run([python, "-c", PROGRAM], input=b"3 5\n", stdout=subprocess.PIPE,
-                                                   check=True) for _ in range(TESTS)]))  # fmt: skip
+        bare.append(_timed(lambda: _executed(python)))
     return TESTS / median(boxed[1:]), TESTS / median(bare[1:])
 
 
@@ -114,6 +122,11 @@ def _sandboxed(config: CodeConfig) -> None:
         for _ in range(TESTS):
             if sandbox.run(b"3 5\n").output != b"8\n":
                 raise SandboxUnavailable("the sandbox gave a wrong output")
+
+
+def _executed(python: str) -> None:
+    for _ in range(TESTS):
+        subprocess.run([python, "-c", PROGRAM], input=b"3 5\n", stdout=subprocess.PIPE, check=True)
 
 
 def _timed(work: Callable[[], object]) -> float:

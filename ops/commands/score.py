@@ -27,15 +27,21 @@ Row = tuple[dict[str, Any], Problem, str]
 
 @app.command()
 def score(
-    file: Annotated[Path, typer.Argument(help="JSON lines: `response`, `reward_model.ground_truth`, `ability`.")],
-    output: Annotated[Path | None, typer.Option(help="Where to write `score`, `verdict`, `detail` a line.")] = None,
-    config: Annotated[str | None, typer.Option(help="A YAML file or shipped recipe; its `rewards` are used.")] = None,
+    file: Annotated[
+        Path, typer.Argument(help="JSON lines: `response`, `reward_model.ground_truth`, `ability`.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="Where to write `score`, `verdict`, `detail` a line.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="A YAML file or shipped recipe; its `rewards` are used.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Grading processes.")] = None,
 ) -> None:
     """Grade answers and sum up by verdict, data source and, where rows carry `expected`, agreement by `kind`.
 
-    `gold` is accepted for `reward_model.ground_truth`, `tests` for the tests of a program. Rows without `ability`
-    are code if they have tests and math otherwise. Exit status 1 if any grader failed.
+    `gold` is accepted for `reward_model.ground_truth`, `tests` for the tests of a program. Rows without
+    `ability` are code if they have tests and math otherwise. Exit status 1 if any grader failed.
     """
     rewards = load_config(config).rewards if config else RewardsConfig()
     if workers is not None:
@@ -127,7 +133,9 @@ class Tally:
         """Print the tables."""
         console.print(_table("data source", self.by_source, VERDICTS, "correct"))
         if self.by_kind:
-            console.print(_table("kind", self.by_kind, ("agree", "false positive", "false negative"), "agree"))
+            console.print(
+                _table("kind", self.by_kind, ("agree", "false positive", "false negative"), "agree")
+            )
 
 
 def _table(name: str, rows: Mapping[str, Counter[str]], columns: tuple[str, ...], share: str) -> Table:
@@ -144,4 +152,8 @@ def _table(name: str, rows: Mapping[str, Counter[str]], columns: tuple[str, ...]
 
 def _cells(counts: Counter[str], columns: tuple[str, ...], share: str) -> list[str]:
     answers = counts.total()
-    return [str(answers), *(str(counts[column]) for column in columns), f"{100 * counts[share] / max(answers, 1):.1f}"]
+    return [
+        str(answers),
+        *(str(counts[column]) for column in columns),
+        f"{100 * counts[share] / max(answers, 1):.1f}",
+    ]

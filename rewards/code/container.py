@@ -34,7 +34,7 @@ def interpreter(wanted: str) -> str:
         if os.access(path, os.X_OK) and _readable_by_all(Path(path).resolve()):
             return path
     raise SandboxUnavailable(
-        f"rewards.code.python={wanted!r}: no interpreter that other users can read; install the system's python3"
+        f"rewards.code.python={wanted!r}: no interpreter that every user can read; install python3"
     )
 
 
@@ -93,16 +93,17 @@ def _readonly_system(python: str) -> list[str]:
     return args
 
 
-# System calls that a program has no use for and a sandbox has: memory that no limit here sees, other processes'
-# memory, mounts and namespaces, kernel interfaces with a history. (x86_64, aarch64) numbers.
+# System calls that a program has no use for and a sandbox has: memory that no limit here sees, other
+# processes' memory, mounts and namespaces, kernel interfaces with a history. (x86_64, aarch64) numbers.
 _REFUSED = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
     "semget": (64, 190), "io_uring_setup": (425, 425), "userfaultfd": (323, 282), "bpf": (321, 280),
     "perf_event_open": (298, 241), "ptrace": (101, 117), "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
-    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "unshare": (272, 97), "setns": (308, 268),
-    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsmount": (432, 432),
-    "mount_setattr": (442, 442), "kexec_load": (246, 104), "init_module": (175, 105), "finit_module": (313, 273),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "unshare": (272, 97),
+    "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsmount": (432, 432), "mount_setattr": (442, 442), "kexec_load": (246, 104), "init_module": (175, 105),
+    "finit_module": (313, 273),
     "open_by_handle_at": (304, 265), "personality": (135, 92), "swapon": (167, 224), "reboot": (169, 142),
     "chroot": (161, 51), "quotactl": (179, 60), "acct": (163, 89), "syslog": (103, 116),
 }  # fmt: skip

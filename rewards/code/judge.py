@@ -136,7 +136,7 @@ def _relay(tests: CodeTests, inside: Sandbox, outside: Sandbox, deadline: float)
         if not {"returned", "raised"} & answer.keys():
             return Ruling(False, f"the program ended: {_last_line(answer)}")
         last = str(answer.get("raised", "")) or _first_of(result)
-        kept = {key: answer[key] for key in ("returned", "raised") if key in answer}
+        kept: dict[str, Any] = {key: answer[key] for key in ("returned", "raised") if key in answer}
         outside.send(kept, result)
 
 

@@ -14,7 +14,8 @@ ABSOLUTE_FROM = 1e-3
 
 
 def same_text(expected: Expected, output: str, tolerance: float) -> bool:
-    """Lines equal but for whitespace at their ends and empty lines at the end; numbers as judges compare them."""
+    """Lines equal but for whitespace at their ends and empty lines at the end; numbers as judges compare
+    them."""
     return any(
         _same_lines(lines(want), lines(output), expected.unordered, tolerance) for want in expected.values
     )
@@ -71,7 +72,8 @@ def _close(want: float, got: float, tolerance: float) -> bool:
 
 
 def same_value(expected: Expected, value: Any, tolerance: float) -> bool:
-    """Results of calls: lists and tuples alike, floats within tolerance where the expected value is a float."""
+    """Results of calls: lists and tuples alike, floats within tolerance where the expected value is a
+    float."""
     return any(_same(want, value, expected.unordered, tolerance) for want in expected.values)
 
 
@@ -108,7 +110,8 @@ def _same_items(want: Sequence[Any], got: Any, unordered: bool, tolerance: float
 
 
 def _matched(want: Sequence[Any], got: Sequence[Any], same: Any) -> bool:
-    """A one-to-one matching; equal items are taken first, which is exact but for floats that nearly coincide."""
+    """A one-to-one matching; equal items are taken first, which is exact but for floats that nearly
+    coincide."""
     if len(want) != len(got):
         return False
     left = list(got)

@@ -75,7 +75,8 @@ def refusal(config: CodeConfig) -> str:
 
 
 def escapes(config: CodeConfig) -> list[str]:
-    """What a program that tries to get out managed to do. Raises SandboxUnavailable if there is no sandbox."""
+    """What a program that tries to get out managed to do. Raises SandboxUnavailable if there is no
+    sandbox."""
     import socket
 
     with (
@@ -85,8 +86,8 @@ def escapes(config: CodeConfig) -> list[str]:
         os.chmod(secret.name, 0o644)
         secret.write("secret")
         secret.flush()
-        targets = ["/etc/magicrl-probe", "/usr/magicrl-probe", "/var/magicrl-probe", "/proc/sys/kernel/core_pattern",
-                   "/dev/magicrl-probe", "/magicrl-probe"]  # fmt: skip
+        folders = ("", "/etc", "/usr", "/var", "/dev")
+        targets = [*(f"{folder}/magicrl-probe" for folder in folders), "/proc/sys/kernel/core_pattern"]
         known = {
             "TARGETS": targets,
             "PORT": open_port.getsockname()[1],

@@ -12,8 +12,8 @@ PYTHON = frozenset(["python", "python3", "py", "py3", "python2", "pypy", "pypy3"
 
 
 def last_program(response: str, *, truncated: bool = False) -> str | None:
-    """The source text, or None. Blocks marked as Python come before unmarked ones; an unclosed last block counts
-    unless the response was cut off."""
+    """The source text, or None. Blocks marked as Python come before unmarked ones; an unclosed last block
+    counts unless the response was cut off."""
     text = after_thought(response)
     if text is None:
         return None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from rewards.code.cgroup import Cgroup, descendants, is_running, memory_of, sweep
 from rewards.code.container import SandboxUnavailable, command, interpreter, system_call_filter
@@ -32,8 +32,8 @@ WATCH_SECONDS = 0.05
 """How often memory is looked at where no cgroup bounds it."""
 HEADER_BYTES = 1 << 20
 STACK_BYTES = 120 << 20
-"""Stack of a main thread; the kernel leaves 128 MiB for it. Set after the interpreter started, so that other threads
-keep their default of 8 MiB."""
+"""Stack of a main thread; the kernel leaves 128 MiB for it. Set after the interpreter started, so that other
+threads keep their default of 8 MiB."""
 
 
 class SandboxBroken(RuntimeError):
@@ -42,8 +42,8 @@ class SandboxBroken(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one test did. status: as waitpid gives it (0: a clean exit), None: out of time. output: stdout, or the
-    encoded result of a call. over: it wrote more than it may. error: the end of its stderr."""
+    """What one test did. status: as waitpid gives it (0: a clean exit), None: out of time. output: stdout,
+    or the encoded result of a call. over: it wrote more than it may. error: the end of its stderr."""
 
     status: int | None
     output: bytes
@@ -53,8 +53,11 @@ class Outcome:
 
 @cache
 def _source() -> str:
+    """One text of the three modules that run inside; their imports of each other fall away."""
     folder = Path(__file__).parent
-    return (folder / "values.py").read_text() + (folder / "zygote.py").read_text()
+    text = "\n".join((folder / f"{name}.py").read_text() for name in ("values", "serving", "zygote"))
+    lines = [line for line in text.splitlines() if not line.startswith(("from rewards.", "from __future__"))]
+    return "\n".join(["from __future__ import annotations", *lines])
 
 
 class Sandbox:
@@ -66,7 +69,7 @@ class Sandbox:
         self._cgroup = None if bare else _cgroup(config)
         self._home = tempfile.TemporaryDirectory(prefix="magicrl-bare-") if bare else None
         self._link, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         try:
             self._process = self._start(theirs, bare)
             self.receive(START_SECONDS)
@@ -87,7 +90,7 @@ class Sandbox:
             line = [*argv, "--bare"] if bare else command(self.config, argv, rules.fileno())
             return subprocess.Popen(
                 line,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=[rules.fileno()],

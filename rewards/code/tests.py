@@ -56,9 +56,10 @@ Tests = StdinTests | CallTests | CodeTests
 def read_tests(truth: Any, extra: Mapping[str, Any] | None = None) -> Tests:
     """The tests in a row's ``ground_truth``: JSON text or the object itself.
 
-    Known forms: ``{"type": "stdin_stdout" | "functional", "inputs", "outputs", "fn_name"}`` (Skywork, TACO without
-    ``type``), a list of ``{"input", "output", "testtype"}`` (LiveCodeBench), ``{"test" | "test_code", "entry_point"}``
-    (HumanEval, LeetCode), assertions in ``test_list``, ``assert_case`` or a list of strings (MBPP).
+    Known forms: ``{"type": "stdin_stdout" | "functional", "inputs", "outputs", "fn_name"}`` (Skywork, TACO
+    without ``type``), a list of ``{"input", "output", "testtype"}`` (LiveCodeBench), ``{"test" | "test_code",
+    "entry_point"}`` (HumanEval, LeetCode), assertions in ``test_list``, ``assert_case`` or a list of strings
+    (MBPP).
     """
     data = _loaded(truth)
     extra = extra or {}
@@ -99,12 +100,9 @@ def _code(data: Mapping[str, Any], tests: Any) -> CodeTests:
 
 
 def _cases(data: Mapping[str, Any]) -> list[Any] | None:
-    for key in ("test_cases", "private_test_cases", "public_test_cases"):
-        if key in data:
-            cases = [case for part in (key, "public_test_cases") if part != key or key in data
-                     for case in _case_list(part, data.get(part, []))]  # fmt: skip
-            return cases
-    return None
+    """LiveCodeBench's cases, public ones included; None if the row is of another form."""
+    keys = [key for key in ("test_cases", "public_test_cases", "private_test_cases") if key in data]
+    return [case for key in keys for case in _case_list(key, data[key])] if keys else None
 
 
 def _case_list(key: str, cases: Any) -> list[Any]:

@@ -1,15 +1,14 @@
 """Runs inside the sandbox: a warm interpreter that forks one child per test. Standard library only.
 
-Speaks frames on a socket that it finds as its standard input: 4 bytes length of a JSON header, 4 bytes length of a
-body, header, body. It is told programs and inputs, never an expected output, so nothing in here is worth stealing; what
-it reports is taken as data from a hostile source.
+Its source is sent in behind those of values.py and serving.py, and may meet an older Python. It is told
+programs and inputs, never an expected output, so nothing in here is worth stealing; what it reports is taken
+as data from a hostile source.
 """
 
-# This module's source is sent into the sandbox behind that of values.py, whose names it uses.
+from __future__ import annotations
 
 import atexit
 import bisect  # noqa: F401 - imported once here, so that no program waits for it
-import collections  # noqa: F401
 import decimal  # noqa: F401
 import fractions  # noqa: F401
 import functools  # noqa: F401
@@ -17,7 +16,6 @@ import gc
 import heapq  # noqa: F401
 import io
 import itertools  # noqa: F401
-import json
 import math  # noqa: F401
 import operator  # noqa: F401
 import os
@@ -27,101 +25,133 @@ import resource
 import signal
 import socket
 import string  # noqa: F401
-import struct
 import sys
 import threading
 import time
 import traceback
-import types
-import typing  # noqa: F401
+from collections.abc import Callable
+from typing import Any
 
-PRELUDE = """
-import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
-from bisect import *
-from collections import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import *
-from typing import *
-"""
+from rewards.code.serving import load, receive, send, serve_program, serve_tests, target
+from rewards.code.values import dumps, loads
+
 CONTAINED = "--bare" not in sys.argv
 SCRATCH = ("/tmp", "/dev/shm") if CONTAINED else (os.getcwd(),)
+CLEAN_SECONDS = 2.0
 
 
-def _send(link, header, body=b""):  # type: ignore[no-untyped-def]
-    text = json.dumps(header).encode()
-    link.sendall(struct.pack(">II", len(text), len(body)) + text + body)
+def main() -> None:
+    """Serve requests until the other side closes the socket that is our standard input."""
+    link = socket.socket(fileno=os.dup(0))
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    if CONTAINED and os.getpid() > 9:
+        sys.exit("not in a process namespace of its own")  # _clean() would end the host's processes
+    gc.collect()
+    gc.freeze()
+    send(link, {"ready": True})
+    source = ""
+    while True:
+        request, body = receive(link)
+        if request["op"] == "program":
+            source = body.decode()
+        else:
+            send(link, *_test(link, request, body, source))
 
 
-def _receive(link):  # type: ignore[no-untyped-def]
-    sizes = struct.unpack(">II", _exactly(link, 8))
-    return json.loads(_exactly(link, sizes[0])), _exactly(link, sizes[1])
+def _test(
+    link: socket.socket, request: dict[str, Any], body: bytes, source: str
+) -> tuple[dict[str, Any], bytes]:
+    """Run one test in a child; the report on it and its output."""
+    stdin = body if request["op"] == "stdin" else b""
+    fds = [_scratch_file(stdin), _scratch_file(), _scratch_file(), _scratch_file()]
+    pid = os.fork()
+    if pid == 0:
+        _child(link, request, body, source, fds)
+    status = _wait(pid, request["wall"])
+    if status is None:
+        os.kill(pid, signal.SIGKILL)
+    cleaned = _clean() if CONTAINED else _end_group(pid)
+    report, output = _report(request, fds)
+    for fd in fds:
+        os.close(fd)
+    return {**report, "status": status, "cleaned": cleaned}, output
 
 
-def _exactly(link, size):  # type: ignore[no-untyped-def]
-    data = bytearray()
-    while len(data) < size:
-        part = link.recv(min(size - len(data), 1 << 20))
-        if not part:
-            os._exit(0)  # the other side is gone
-        data += part
-    return bytes(data)
+def _report(request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], bytes]:
+    _, stdout, stderr, result = fds
+    most = request["limits"]["FSIZE"]
+    tail = max(os.fstat(stderr).st_size - 400, 0)
+    report = {
+        "over": os.fstat(stdout).st_size >= most,
+        "error": os.pread(stderr, 400, tail).decode(errors="replace"),
+    }
+    return report, os.pread(result if request["op"] == "call" else stdout, most, 0)
 
 
-def _scratch_file(content=b""):  # type: ignore[no-untyped-def]
+def _scratch_file(content: bytes = b"") -> int:
+    """A file without a name; a new one for each test."""
     try:
         fd = os.open(SCRATCH[0], os.O_TMPFILE | os.O_RDWR, 0o600)
     except OSError:  # a file system without unnamed files
-        name = "%s/.%d-%d" % (SCRATCH[0], os.getpid(), time.monotonic_ns())
+        name = f"{SCRATCH[0]}/.{os.getpid()}-{time.monotonic_ns()}"
         fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         os.unlink(name)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(fd, view) :]
+    _write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 
-def _limit(limits):  # type: ignore[no-untyped-def]
+def _write(fd: int, content: bytes, write: Callable[[int, Any], int] = os.write) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[write(fd, view) :]
+
+
+def _child(link: socket.socket, request: dict[str, Any], body: bytes, source: str, fds: list[int]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.setsid()
+    os.chdir(SCRATCH[0])
+    _standard_streams(fds)
+    _limit(request["limits"])
+    if request["op"] == "serve":
+        if request["role"] == "program":
+            _finish(lambda: serve_program(link, source))
+        _finish(lambda: serve_tests(link, source, request["names"], request["entry"]))
+    link.close()
+    if request["op"] == "call":
+        _finish(lambda: _call(request["name"], body, source, fds[3]))
+    _finish(lambda: load(source, prelude=False))
+
+
+def _standard_streams(fds: list[int]) -> None:
+    for source, name in enumerate(("stdin", "stdout", "stderr")):
+        os.dup2(fds[source], source)
+        raw = open(source, "wb" if source else "rb", closefd=False)  # noqa: SIM115 - lives as long as the process
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _limit(limits: dict[str, int]) -> None:
     for name, most in limits.items():
-        kind = getattr(resource, "RLIMIT_" + name)
+        kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most + (name == "CPU")))
+        resource.setrlimit(kind, (most, most))
 
 
-def _standard_streams(stdin, stdout, stderr):  # type: ignore[no-untyped-def]
-    for source, target in ((stdin, 0), (stdout, 1), (stderr, 2)):
-        os.dup2(source, target)
-    for name, fd, mode in (("stdin", 0, "rb"), ("stdout", 1, "wb"), ("stderr", 2, "wb")):
-        stream = io.TextIOWrapper(open(fd, mode, closefd=False), encoding="utf-8", errors="surrogateescape")
-        setattr(sys, name, stream)
-        setattr(sys, "__%s__" % name, stream)
+def _call(name: str, body: bytes, source: str, result: int) -> None:
+    args, write = loads(body), os.write
+    value = target(load(source, prelude=True), name)(*args)
+    _write(result, dumps(value).encode(), write)
 
 
-def _load(source, prelude):  # type: ignore[no-untyped-def]
-    """The namespace of a program that was run as the main module."""
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
-    if prelude:
-        exec(PRELUDE, module.__dict__)
-    sys.argv = ["program.py"]
-    exec(compile(source, "program.py", "exec", dont_inherit=True), module.__dict__)
-    return module.__dict__
-
-
-def _target(names, expression):  # type: ignore[no-untyped-def]
-    """What to call: a function, a method of ``class Solution``, or any expression ("Solution().f")."""
-    if expression in names:
-        return names[expression]
-    if "Solution" in names and expression.isidentifier():
-        return getattr(names["Solution"](), expression)
-    return eval(expression, names)  # noqa: S307 - the program's own sandbox
-
-
-def _finish(work):  # type: ignore[no-untyped-def]
-    """Run ``work`` and end the process as an interpreter would: threads joined, exit handlers run, output flushed."""
+def _finish(work: Callable[[], object]) -> None:
+    """Run ``work`` and end the process as an interpreter would: threads joined, exit handlers run, output
+    flushed."""
     status = 0
     try:
         work()
@@ -131,7 +161,7 @@ def _finish(work):  # type: ignore[no-untyped-def]
         status = 1
         traceback.print_exc(limit=-3)
     try:
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -140,88 +170,7 @@ def _finish(work):  # type: ignore[no-untyped-def]
     os._exit(status & 0xFF)
 
 
-def _child(request, body, source, result, streams, kept):  # type: ignore[no-untyped-def]
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    os.setsid()
-    os.chdir(SCRATCH[0])
-    _standard_streams(*streams)
-    _limit(request["limits"])
-    if request["op"] == "stdin":
-        _finish(lambda: _load(source, False))
-    if request["op"] == "call":
-        _finish(lambda: _call(request, body, source, result))
-    _finish(lambda: _serve(request, source, kept))
-
-
-def _call(request, body, source, result):  # type: ignore[no-untyped-def]
-    args = loads(body)
-    write, text = os.write, dumps(_target(_load(source, True), request["name"])(*args)).encode()
-    while text:
-        text = text[write(result, text) :]
-
-
-def _serve(request, source, link):  # type: ignore[no-untyped-def]
-    """One of the two sides of tests that are code: the program (answers calls) or the tests (make them)."""
-    if request["role"] == "program":
-        names = _load(source, True)
-        known = [name for name, value in names.items() if callable(value) and not name.startswith("__")]
-        _send(link, {"names": known})
-        targets = {}
-        while True:
-            header, body = _receive(link)
-            _answer(link, header, body, names, targets)
-    names = {"__name__": "tests"}
-    exec(PRELUDE, names)
-    for name in request["names"]:
-        names[name] = _remote(link, name)
-    if request["entry"]:
-        names["candidate"] = _remote(link, request["entry"])
-    try:
-        exec(compile(source, "tests.py", "exec", dont_inherit=True), names)
-        _send(link, {"done": True})
-    except BaseException as error:  # noqa: BLE001 - a failing test is a result
-        lines = [
-            frame.lineno
-            for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == "tests.py"
-        ]
-        _send(
-            link, {"failed": type(error).__name__, "line": lines[-1] if lines else 0, "why": str(error)[:300]}
-        )
-
-
-def _answer(link, header, body, names, targets):  # type: ignore[no-untyped-def]
-    name = header["call"]
-    try:
-        if name not in targets:
-            targets[name] = _target(names, name)
-        args, kwargs = loads(body)
-        value = targets[name](*args, **kwargs)
-        _send(link, {"returned": True}, dumps([value, args]).encode())
-    except Exception as error:  # noqa: BLE001 - goes back to the test that called
-        _send(link, {"raised": type(error).__name__}, str(error)[:300].encode(errors="replace"))
-
-
-def _remote(link, name):  # type: ignore[no-untyped-def]
-    """A function of the program, callable from the tests: data out, data back, changed arguments included."""
-
-    def remote(*args, **kwargs):  # type: ignore[no-untyped-def]
-        _send(link, {"call": name}, dumps([args, kwargs]).encode())
-        header, body = _receive(link)
-        if "raised" in header:
-            kind = getattr(__import__("builtins"), str(header["raised"]), RuntimeError)
-            is_error = isinstance(kind, type) and issubclass(kind, Exception)
-            raise (kind if is_error else RuntimeError)(body.decode(errors="replace"))
-        value, changed = loads(body)
-        for before, after in zip(args, changed):
-            if type(before) is list and type(after) is list:
-                before[:] = after
-        return value
-
-    return remote
-
-
-def _wait(pid, seconds):  # type: ignore[no-untyped-def]
+def _wait(pid: int, seconds: float) -> int | None:
     """Exit status as waitpid gives it; None when the time is over."""
     deadline = time.monotonic() + seconds
     while True:
@@ -234,33 +183,34 @@ def _wait(pid, seconds):  # type: ignore[no-untyped-def]
         signal.sigtimedwait([signal.SIGCHLD], left)
 
 
-def _clean():  # type: ignore[no-untyped-def]
+def _clean() -> bool:
     """End everything that the test started and empty its scratch space; False if something would not go."""
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:
-        try:
-            os.kill(-1, signal.SIGKILL)  # all but pid 1 and this process
-        except (ProcessLookupError, PermissionError):
-            break
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            pass
-        time.sleep(0.001)
-    else:
-        return False
+    deadline = time.monotonic() + CLEAN_SECONDS
+    while _kill_others():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)  # for the killed to be gone
     for folder in SCRATCH:
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                _remove(entry.path)
-            else:
-                os.unlink(entry.path)
+        _empty(folder)
     return True
 
 
-def _remove(folder):  # type: ignore[no-untyped-def]
-    """Delete a folder as far as its permissions allow."""
+def _kill_others() -> bool:
+    """Kill all but the namespace's first process and this one; whether there were any."""
+    try:
+        os.kill(-1, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return True
+    return True
+
+
+def _empty(folder: str) -> None:
+    """Delete what is in a folder, as far as permissions allow."""
     for path, folders, files in os.walk(folder, topdown=False):
         for name in files + folders:
             inner = os.path.join(path, name)
@@ -268,73 +218,16 @@ def _remove(folder):  # type: ignore[no-untyped-def]
                 os.rmdir(inner) if name in folders and not os.path.islink(inner) else os.unlink(inner)
             except OSError:
                 continue
-    try:
-        os.rmdir(folder)
-    except OSError:
-        return
 
 
-def _end_group(pid):  # type: ignore[no-untyped-def]
+def _end_group(pid: int) -> bool:
     """Without a sandbox: end at least what stayed in the test's process group."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass
+        return True
     return True
 
 
-def _tail(fd, most):  # type: ignore[no-untyped-def]
-    size = os.fstat(fd).st_size
-    return os.pread(fd, most, max(size - most, 0))
-
-
-def _report(request, fds, status, began):  # type: ignore[no-untyped-def]
-    stdout, stderr, result = fds
-    source = result if request["op"] == "call" else stdout
-    over = os.fstat(stdout).st_size >= request["limits"]["FSIZE"]
-    header = {
-        "status": status,
-        "seconds": time.monotonic() - began,
-        "over": over,
-        "error": _tail(stderr, 400).decode(errors="replace"),
-    }
-    return header, os.pread(source, request["limits"]["FSIZE"], 0)
-
-
-def zygote():  # type: ignore[no-untyped-def]
-    """Serve requests until the other side closes the socket."""
-    link = socket.socket(fileno=os.dup(0))
-    null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    if CONTAINED and os.getpid() > 9:
-        sys.exit("not in a process namespace of its own")  # _clean() would end the host's processes
-    source = ""
-    gc.collect()
-    gc.freeze()
-    _send(link, {"ready": os.getpid()})
-    while True:
-        request, body = _receive(link)
-        if request["op"] == "program":
-            source = body.decode()
-            continue
-        stdin = body if request["op"] == "stdin" else b""
-        fds = [_scratch_file(stdin), _scratch_file(), _scratch_file(), _scratch_file()]
-        began = time.monotonic()
-        pid = os.fork()
-        if pid == 0:
-            kept = link if request["op"] == "serve" else link.close()
-            _child(request, body, source, fds[3], fds[:3], kept)
-        status = _wait(pid, request["wall"])
-        if status is None:
-            os.kill(pid, signal.SIGKILL)
-        cleaned = _clean() if CONTAINED else _end_group(pid)
-        header, output = _report(request, fds[1:], status, began)
-        for fd in fds:
-            os.close(fd)
-        _send(link, dict(header, cleaned=cleaned), output)
-
-
 if __name__ == "__main__":
-    zygote()
+    main()

@@ -1,7 +1,7 @@
 """Arithmetic on exact numbers, high-precision numbers and matrices, with limits on their size.
 
-A value is a Fraction while it is rational; otherwise an mpmath number (precision set by the caller); a matrix is a
-tuple of rows.
+A value is a Fraction while it is rational; otherwise an mpmath number (precision set by the caller); a
+matrix is a tuple of rows.
 """
 
 from __future__ import annotations

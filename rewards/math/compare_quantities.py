@@ -15,7 +15,8 @@ from rewards.math.units import conversion
 ROUNDED_GOLD = 4
 """Significant digits from which a decimal reference may be the rounding of an exact answer (3.142 for pi)."""
 SHORTER_ANSWER = 6
-"""Significant digits from which a decimal answer counts for a reference with more (``FULL_DIGITS``) of them."""
+"""Significant digits from which a decimal answer counts for a reference with more (``FULL_DIGITS``) of
+them."""
 FULL_DIGITS = 10
 """Significant digits from which a decimal answer counts for an exact reference (0.0833333333 for 1/12)."""
 CONSTANTS_OF_INTEGRATION = frozenset("CcKk")
@@ -46,7 +47,8 @@ def _degrees(gold: Quantity, answer: Quantity) -> bool:
 
 
 def _percent(gold: Quantity, answer: Quantity) -> bool:
-    """50% is 0.5; and it is 50 where the question asks for a percentage, which only a number above 1 can be."""
+    """50% is 0.5; and it is 50 where the question asks for a percentage, which only a number above 1 can
+    be."""
     marked, plain = (gold, answer) if gold.percent else (answer, gold)
     share: Tree = ("div", marked.tree, number(100))
     if equal(share, plain.tree):
@@ -61,7 +63,8 @@ def _percent(gold: Quantity, answer: Quantity) -> bool:
 
 
 def _rounded(gold: Quantity, answer: Tree, written: Decimal | None) -> bool:
-    """Decimals stand for what they round: a long one for an exact number, a rounded reference for its value."""
+    """Decimals stand for what they round: a long one for an exact number, a rounded reference for its
+    value."""
     left, right = constant(gold.tree), constant(answer)
     if left is None or right is None or isinstance(left, tuple) or isinstance(right, tuple):
         return False

@@ -91,7 +91,8 @@ def _values(gold: Tree, answer: Tree, seed: int, imaginary: bool) -> tuple[Value
 def _settled(
     gold: Tree, answer: Tree, a: Value, b: Value, point: Point, digits: int
 ) -> tuple[Value | None, Value | None, int]:
-    """Tell a zero that rounding hides (sin pi) from a number that is only small, by doubling the precision."""
+    """Tell a zero that rounding hides (sin pi) from a number that is only small, by doubling the
+    precision."""
     if a is None or b is None or isinstance(a, tuple) or isinstance(b, tuple):
         return a, b, digits
     limit = mpmath.mpf(10) ** (10 - digits)
@@ -124,7 +125,8 @@ def _same(a: Value, b: Value, digits: int) -> bool:
         return all(_same(x, y, digits) for x, y in cells)
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
-    return _close(*_floats(a, b), digits)
+    x, y = _floats(a, b)
+    return _close(x, y, digits)
 
 
 def _floats(a: Value, b: Value) -> Iterator[Value]:

@@ -1,8 +1,9 @@
 """The value of a tree at a sample point.
 
-Rational arithmetic stays exact; everything else is computed with mpmath, at the precision that the caller sets.
-Variables take values drawn from a hash of their name and the sample's number, so two expressions that agree on many
-samples are equal (Schwartz 1980, Zippel 1979 for polynomials; the same idea for analytic functions).
+Rational arithmetic stays exact; everything else is computed with mpmath, at the precision that the caller
+sets. Variables take values drawn from a hash of their name and the sample's number, so two expressions that
+agree on many samples are equal (Schwartz 1980, Zippel 1979 for polynomials; the same idea for analytic
+functions).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Point:
     bound: dict[str, Fraction] = field(default_factory=dict)
 
     def variable(self, name: str) -> Value:
-        """A constant's value, or one drawn for the variable: small integers, positive and signed fractions in turn."""
+        """A constant's value, or one drawn for the variable: small integers, positive and signed fractions
+        in turn."""
         if name in self.bound:
             return self.bound[name]
         if name in CONSTANTS:

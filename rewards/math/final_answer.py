@@ -33,7 +33,7 @@ TAIL = 4000
 
 def after_thought(response: str) -> str | None:
     """The text after the last ``</think>``; None if a thought was opened and never closed."""
-    head, tag, rest = response.rpartition("</think>")
+    _, tag, rest = response.rpartition("</think>")
     text = rest if tag else response
     return None if "<think>" in text else text
 

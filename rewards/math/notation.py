@@ -9,16 +9,17 @@ from typing import Any
 SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱˣ", "0123456789+-=()nix", strict=True))
 SUBSCRIPT = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₙₓ", "0123456789+-=()nx", strict=True))
 SYMBOLS = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\cdot ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
-    "•": r"\cdot ", "÷": "/", "⁄": "/", "∕": "/", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ",
-    "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "∖": r"\setminus ",
-    "°": r"^\circ ", "π": r"\pi ", "±": r"\pm ", "∓": r"\mp ", "→": r"\to ", "⇒": r"\to ", "…": r"\ldots ",
-    "⋯": r"\ldots ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "′": "'",
-    "⟨": r"\langle ", "⟩": r"\rangle ", "∠": r"\angle ", "△": r"\triangle ", "∑": r"\sum ", "∏": r"\prod ",
-    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "、": ",", "∨": r"\text{ or }",
-    "∧": r"\text{ and }", "≈": r"\approx ", "℃": r"\text{°C}", "‰": r"\text{permille}", "√": r"\sqrt", "∛": r"\sqrt[3]",
-    "∜": r"\sqrt[4]", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ",
-    "μ": r"\mu ", "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "∶": ":", "ℯ": "e", "ⅈ": "i",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\cdot ", "·": r"\cdot ", "⋅": r"\cdot ",
+    "∙": r"\cdot ", "•": r"\cdot ", "÷": "/", "⁄": "/", "∕": "/", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ",
+    "⩾": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
+    "∅": r"\emptyset ", "∖": r"\setminus ", "°": r"^\circ ", "π": r"\pi ", "±": r"\pm ", "∓": r"\mp ",
+    "→": r"\to ", "⇒": r"\to ", "…": r"\ldots ", "⋯": r"\ldots ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
+    "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "′": "'", "⟨": r"\langle ", "⟩": r"\rangle ", "∠": r"\angle ",
+    "△": r"\triangle ", "∑": r"\sum ", "∏": r"\prod ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ",
+    "⌉": r"\rceil ", "、": ",", "∨": r"\text{ or }", "∧": r"\text{ and }", "≈": r"\approx ",
+    "℃": r"\text{°C}", "‰": r"\text{permille}", "√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
+    "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ", "μ": r"\mu ",
+    "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "∶": ":", "ℯ": "e", "ⅈ": "i",
 }  # fmt: skip
 COMMANDS = [
     (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|big|Big|bigg|Bigg)\s*\.", ""),
@@ -41,10 +42,12 @@ COMMANDS = [
     (r"\\(?:rightarrow|longrightarrow|Rightarrow|implies|mapsto)(?![a-z])", r"\\to "),
     (r"\\(?:dots|cdots|dotsc|dotsb|hdots)(?![a-z])|\.\.\.", r"\\ldots "),
     (r"\\(?:backslash|smallsetminus)(?![a-z])", r"\\setminus "),
-    (r"\\(?:R|reals|Reals|bbR)(?![a-zA-Z])|\\(?:mathbf|mathrm|bf|Bbb|mathds)\s*\{?R\}?(?![a-zA-Z])", r"\\mathbb{R}"),
-    (r"\\(?:textbf|textit|textrm|textnormal|textsf|mathrm|mathit|mathsf|mbox|hbox|operatorname\*?|emph|rm|mathnormal)"
-     r"\s*\{", r"\\text{"),
-    (r"\\(?:quad|qquad|enspace|thinspace|hfill|newline|par)(?![a-z])|\\[,;:! >]|~|\\hspace\*?\{[^{}]*\}", " "),
+    (r"\\(?:R|reals|Reals|bbR)(?![a-zA-Z])", r"\\mathbb{R}"),
+    (r"\\(?:mathbf|mathrm|bf|Bbb|mathds)\s*\{?R\}?(?![a-zA-Z])", r"\\mathbb{R}"),
+    (r"\\(?:text(?:bf|it|rm|normal|sf)|math(?:rm|it|sf|normal))\s*\{", r"\\text{"),
+    (r"\\(?:mbox|hbox|operatorname\*?|emph|rm)\s*\{", r"\\text{"),
+    (r"\\(?:q?quad|enspace|thinspace|hfill|newline|par)(?![a-z])|\\[,;:! >]|~", " "),
+    (r"\\hspace\*?\{[^{}]*\}", " "),
     (r"\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\(?:degree|textdegree)(?![a-z])", r"^\\circ "),
     (r"\\ldots(?=\d)", r"\\ldots "),
 ]  # fmt: skip
@@ -122,7 +125,7 @@ def _plain_mathematics(text: str) -> str:
     """Programming notation to LaTeX: ``**``, ``sqrt(x)``, ``exp(x)``, ``<=``, ``pi``, ``^(...)``."""
     text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     text = re.sub(r"(?<![\\a-zA-Z])(sqrt|cbrt)\s*\(", r"\\\1(", text)
-    text = re.sub(r"(?<![\\a-zA-Z{])(pi|infty|sin|cos|tan|cot|sec|csc|ln|log|exp|arcsin|arccos|arctan)(?![a-z])",
+    text = re.sub(r"(?<![\\a-zA-Z{])(pi|infty|(?:arc)?(?:sin|cos|tan)|cot|sec|csc|ln|log|exp)(?![a-z])",
                   r"\\\1 ", text)  # fmt: skip
     text = re.sub(r"(?<![\\a-zA-Z{])(?:infinity|inf|oo)(?![a-z])", r"\\infty ", text)
     return re.sub(r"\\cbrt", r"\\sqrt[3]", text)

@@ -42,7 +42,7 @@ def exact(digits: str) -> Fraction:
 
 
 def _repeating(whole: str, fixed: str, cycle: str) -> Fraction:
-    period = (10 ** len(cycle) - 1) * 10 ** len(fixed)
+    period: int = (10 ** len(cycle) - 1) * 10 ** len(fixed)
     return exact(f"{whole or 0}.{fixed}") + exact(cycle) / period
 
 

@@ -1,10 +1,11 @@
 """LaTeX expressions to trees. A tree is a nested tuple, so equal writing gives equal trees.
 
-    ("num", Fraction)  ("var", name)  ("add", a, ...)  ("mul", a, ...)  ("div", a, b)  ("neg", a)  ("pow", a, b)
-    ("call", name, args...)  ("apply", f, args...)  ("index", name, a)  ("fact", a)
+    ("num", Fraction)  ("var", name)  ("add", a, ...)  ("mul", a, ...)  ("div", a, b)  ("neg", a)  ("pow", a,
+    b) ("call", name, args...)  ("apply", f, args...)  ("index", name, a)  ("fact", a)
     ("sum" | "prod", index, low, high, body)  ("matrix", ((a, ...), ...))
 
-Exact by construction: ``0.1`` is one tenth. Nothing is evaluated here, so hostile input costs only its length.
+Exact by construction: ``0.1`` is one tenth. Nothing is evaluated here, so hostile input costs only its
+length.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A number or expression with what may stand around it: a currency, a unit, a percent or degree sign, a label."""
+"""A number or expression with what may stand around it: a currency, a unit, a percent or degree sign, a
+label."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ TEXT_UNIT = re.compile(
     re.S,
 )
 PLAIN_UNIT = re.compile(
-    r"^(?P<value>.*[\d)}])(?P<gap>\s*)(?P<unit>[a-zA-Z][a-zA-Z. ]*(?:\^\{?\d\}?)?(?:/[a-zA-Z]+(?:\^\{?\d\}?)?)?)$"
+    r"^(?P<value>.*[\d)}])(?P<gap>\s*)"
+    r"(?P<unit>[a-zA-Z][a-zA-Z. ]*(?:\^\{?\d\}?)?(?:/[a-zA-Z]+(?:\^\{?\d\}?)?)?)$"
 )
 HAN_UNIT = re.compile(r"^(?P<value>.*[\d)}%])\s*(?P<unit>[一-鿿/]{1,6})$")
 HAN_SCALE = {"万": "10000", "亿": "100000000"}

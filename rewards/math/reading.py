@@ -1,4 +1,5 @@
-"""What an answer says: normalised text to one of the kinds in answers.py, or to several where it is ambiguous."""
+"""What an answer says: normalised text to one of the kinds in answers.py, or to several where it is
+ambiguous."""
 
 from __future__ import annotations
 
@@ -197,8 +198,7 @@ def _brackets(text: str, depth: int) -> Answer | None:
     if left == r"\{":
         such_that = split(inside, SUCH_THAT)
         if len(such_that) == 2 and re.match(r"\(?[a-zA-Z]", such_that[0]):
-            condition = such_that[1] if "\\in" not in such_that[0] else such_that[1]
-            return _structure(condition, depth)
+            return _structure(such_that[1], depth)
         return Group("set", tuple(_structure(part, depth) for part in parts))
     if left == r"\langle":
         return Group("vector", tuple(_structure(part, depth) for part in parts))

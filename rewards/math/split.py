@@ -12,7 +12,8 @@ _PAIRS = {"(": ")]", "[": "])", "\\{": ("\\}",), "\\langle": ("\\rangle",)}
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Parts of ``text`` between separators that stand outside all brackets; words in \\text{} count as inside."""
+    """Parts of ``text`` between separators that stand outside all brackets; words in \\text{} count as
+    inside."""
     return [part for part, _ in split_with(text, separator)]
 
 
@@ -55,7 +56,8 @@ def bracketed(text: str) -> tuple[str, str, str] | None:
 
 
 def matching_brace(text: str, start: int) -> int:
-    """Index of the brace that closes the one at ``start``; escaped braces do not count; -1 if there is none."""
+    """Index of the brace that closes the one at ``start``; escaped braces do not count; -1 if there is
+    none."""
     depth = 0
     for match in _BRACE.finditer(text, start):
         if match.group() == "{":

@@ -112,7 +112,8 @@ _WORD = re.compile(r"([^\W\d_]+)\.?(?:\s*\^\s*\{?\s*(-?\d)\s*\}?)?")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A product of powers of named dimensions, and the factor to its base units. "": the bare word "units"."""
+    """A product of powers of named dimensions, and the factor to its base units. "": the bare word
+    "units"."""
 
     dimensions: tuple[tuple[str, int], ...]
     factor: Fraction
@@ -179,7 +180,8 @@ def is_known(word: str) -> bool:
 
 
 def conversion(gold: Unit | None, answer: Unit | None) -> Fraction | None:
-    """What an answer's number is multiplied by to be in the reference's unit; None if they cannot be compared.
+    """What an answer's number is multiplied by to be in the reference's unit; None if they cannot be
+    compared.
 
     A missing unit, and the bare word "units", fit every unit.
     """

@@ -8,10 +8,11 @@ from fractions import Fraction
 SYNONYMS = {
     "no solution": r"\emptyset", "no solutions": r"\emptyset", "no real solution": r"\emptyset",
     "no real solutions": r"\emptyset", "empty set": r"\emptyset", "无解": r"\emptyset", "空集": r"\emptyset",
-    "does not exist": "dne", "doesnt exist": "dne", "不存在": "dne", "undefined": "dne",
-    "all real numbers": r"\mathbb{R}", "all reals": r"\mathbb{R}", "real numbers": r"\mathbb{R}", "全体实数": r"\mathbb{R}",
-    "infinity": r"\infty", "positive infinity": r"\infty", "negative infinity": r"-\infty", "无穷大": r"\infty",
-    "infinitely many": "infinitely many", "infinite": "infinitely many", "infinitely many solutions": "infinitely many",
+    "does not exist": "dne", "doesnt exist": "dne", "undefined": "dne", "不存在": "dne",
+    "all real numbers": r"\mathbb{R}", "all reals": r"\mathbb{R}", "real numbers": r"\mathbb{R}",
+    "全体实数": r"\mathbb{R}", "infinity": r"\infty", "positive infinity": r"\infty", "无穷大": r"\infty",
+    "negative infinity": r"-\infty", "infinite": "infinitely many",
+    "infinitely many solutions": "infinitely many",
     "correct": "true", "正确": "true", "对": "true", "incorrect": "false", "错误": "false", "错": "false",
     "是": "yes", "否": "no", "不是": "no", "偶数": "even", "奇数": "odd",
 }  # fmt: skip

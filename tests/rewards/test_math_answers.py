@@ -22,12 +22,16 @@ def test_the_table_is_read() -> None:
     assert len(ROWS) > 300
 
 
-@pytest.mark.parametrize(("gold", "answer", "right"), ROWS, ids=[f"{gold} | {answer}" for gold, answer, _ in ROWS])
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"), ROWS, ids=[f"{gold} | {answer}" for gold, answer, _ in ROWS]
+)
 def test_answer_against_reference(gold: str, answer: str, right: bool) -> None:
     assert says(gold, answer) is right
 
 
-@pytest.mark.parametrize(("gold", "answer", "right"), [("|-3|", "3", True), ("(-1,1)", "|x|<1", False), ("[", "5", False)])
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"), [("|-3|", "3", True), ("(-1,1)", "|x|<1", False), ("[", "5", False)]
+)
 def test_bars(gold: str, answer: str, right: bool) -> None:
     assert says(gold, answer) is right
 
@@ -35,7 +39,9 @@ def test_bars(gold: str, answer: str, right: bool) -> None:
 OPTIONS = "Which is even? (A) 3 (B) 4 (C) 5 (D) 7"
 
 
-@pytest.mark.parametrize(("gold", "answer", "right"), [("B", "4", True), ("4", "B", True), ("B", "5", False), ("4", "C", False)])
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"), [("B", "4", True), ("4", "B", True), ("B", "5", False), ("4", "C", False)]
+)
 def test_options_of_the_question(gold: str, answer: str, right: bool) -> None:
     assert says(gold, answer, OPTIONS) is right
 

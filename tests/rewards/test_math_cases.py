@@ -27,8 +27,6 @@ def test_the_quickest_benchmarks_agree_with_themselves(
     """Every reference of the word problems, boxed, is right for itself and wrong for its successor."""
     golds = [str(row["answer"]).rpartition("####")[2].strip() for row in cases("data/gsm8k_test.jsonl")][:300]
     same = pool.score_many((Problem("math", gold), f"\\boxed{{{gold}}}") for gold in golds)
-    other = pool.score_many(
-        (Problem("math", gold), f"\\boxed{{{gold}1}}") for gold in golds
-    )
+    other = pool.score_many((Problem("math", gold), f"\\boxed{{{gold}1}}") for gold in golds)
     assert all(score.value == 1.0 for score in same)
     assert all(score.value == 0.0 for score in other)

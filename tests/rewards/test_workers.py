@@ -17,6 +17,7 @@ from rewards.config import MathConfig, RewardsConfig
 from rewards.reward import Problem, Score
 from rewards.workers import GraderPool
 
+
 def _right(number: int) -> tuple[Problem, str]:
     return Problem("math", str(number)), f"\\boxed{{{number}}}"
 
@@ -92,7 +93,11 @@ HOSTILE = [
 
 def test_hostile_answers_are_wrong_and_quick(pool: GraderPool) -> None:
     scores = pool.score_many((Problem("math", "5"), f"\\boxed{{{answer}}}") for answer in HOSTILE)
-    odd = [(answer[:30], score) for answer, score in zip(HOSTILE, scores, strict=True) if score.value or score.verdict == "timeout"]
+    odd = [
+        (answer[:30], score)
+        for answer, score in zip(HOSTILE, scores, strict=True)
+        if score.value or score.verdict == "timeout"
+    ]
     assert odd == []
 
 

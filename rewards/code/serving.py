@@ -1,0 +1,136 @@
+"""Runs inside the sandbox: tests that are code. One side is the program, the other the tests that call it.
+
+They are two processes in two sandboxes, so nothing that the program does can reach an assertion: calls go
+out as data and come back as data.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import socket
+import struct
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+from rewards.code.values import dumps, loads
+
+PRELUDE = """
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from typing import *
+"""
+"""What function-call problems take for granted."""
+
+
+def send(link: socket.socket, header: dict[str, Any], body: bytes = b"") -> None:
+    """Write one frame: the lengths of header and body (4 bytes each), header as JSON, body."""
+    text = json.dumps(header).encode()
+    link.sendall(struct.pack(">II", len(text), len(body)) + text + body)
+
+
+def receive(link: socket.socket) -> tuple[dict[str, Any], bytes]:
+    """Read one frame; ends the process when the other side is gone."""
+    header, body = struct.unpack(">II", _exactly(link, 8))
+    return json.loads(_exactly(link, header)), _exactly(link, body)
+
+
+def _exactly(link: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = link.recv(min(size - len(data), 1 << 20))
+        if not part:
+            os._exit(0)
+        data += part
+    return bytes(data)
+
+
+def load(source: str, *, prelude: bool) -> dict[str, Any]:
+    """The namespace of a program that was run as the main module."""
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    if prelude:
+        exec(PRELUDE, module.__dict__)
+    sys.argv = ["program.py"]
+    exec(compile(source, "program.py", "exec", dont_inherit=True), module.__dict__)
+    return module.__dict__
+
+
+def target(names: dict[str, Any], expression: str) -> Callable[..., Any]:
+    """What to call: a function, a method of ``class Solution``, or any expression ("Solution().f")."""
+    if expression in names:
+        found = names[expression]
+    elif "Solution" in names and expression.isidentifier():
+        found = getattr(names["Solution"](), expression)
+    else:
+        found = eval(expression, names)  # noqa: S307 - inside the program's own sandbox
+    return found  # type: ignore[no-any-return]
+
+
+def serve_program(link: socket.socket, source: str) -> None:
+    """Answer calls until the other side is gone."""
+    names = load(source, prelude=True)
+    known = [name for name, value in names.items() if callable(value) and not name.startswith("__")]
+    send(link, {"names": known})
+    targets: dict[str, Callable[..., Any]] = {}
+    while True:
+        header, body = receive(link)
+        _answer(link, header["call"], body, names, targets)
+
+
+def _answer(
+    link: socket.socket, name: str, body: bytes, names: dict[str, Any], targets: dict[str, Callable[..., Any]]
+) -> None:
+    try:
+        if name not in targets:
+            targets[name] = target(names, name)
+        args, kwargs = loads(body)
+        value = targets[name](*args, **kwargs)
+        send(link, {"returned": True}, dumps([value, args]).encode())
+    except Exception as error:  # noqa: BLE001 - goes back to the test that called
+        send(link, {"raised": type(error).__name__}, str(error)[:300].encode(errors="replace"))
+
+
+def serve_tests(link: socket.socket, source: str, known: list[str], entry: str) -> None:
+    """Run test code in which the program's functions are remote ones; ``candidate`` stands for ``entry``."""
+    names: dict[str, Any] = {"__name__": "tests"}
+    exec(PRELUDE, names)
+    names.update({name: _remote(link, name) for name in known})
+    if entry:
+        names["candidate"] = _remote(link, entry)
+    try:
+        exec(compile(source, "tests.py", "exec", dont_inherit=True), names)
+        send(link, {"done": True})
+    except BaseException as error:  # noqa: BLE001 - a failing test is a result
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == "tests.py"]
+        why = {"failed": type(error).__name__, "line": lines[-1] if lines else 0, "why": str(error)[:300]}
+        send(link, why)
+
+
+def _remote(link: socket.socket, name: str) -> Callable[..., Any]:
+    """A function of the program: data out, data back, lists that it changed in place included."""
+
+    def remote(*args: Any, **kwargs: Any) -> Any:
+        send(link, {"call": name}, dumps([args, kwargs]).encode())
+        header, body = receive(link)
+        if "raised" in header:
+            kind = getattr(builtins, str(header["raised"]), None)
+            is_error = isinstance(kind, type) and issubclass(kind, Exception)
+            raise (kind if is_error else RuntimeError)(body.decode(errors="replace"))  # type: ignore[misc]
+        value, changed = loads(body)
+        for before, after in zip(args, changed):  # noqa: B905 - older interpreters
+            if type(before) is list and type(after) is list:
+                before[:] = after
+        return value
+
+    return remote
