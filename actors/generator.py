@@ -279,7 +279,7 @@ class Generator:
     def _beat(self, progress: Mapping[GroupId, int]) -> Sequence[GroupId]:
         """On the heart's thread."""
         self._beats += 1
-        idle: dict[str, float] = {**self._idle.at(time.monotonic()).seconds}
+        idle = {str(cause): seconds for cause, seconds in self._idle.at(time.monotonic()).seconds.items()}
         self._metrics.state(self.engine.stats(), self.engine.version.step, self._watch.lag, idle)
         if self._roster is not None:
             self._roster.post(self.report())
