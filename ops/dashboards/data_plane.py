@@ -19,7 +19,7 @@ _BUFFER = Row(
         Panel(
             "Age of the oldest ready group",
             (Query(gauge("magicrl_buffer_oldest_age_seconds"), "age"),),
-            "Seconds since it was pushed; 0 while nothing is ready.",
+            "Seconds since the weights of its oldest token were published; 0 while nothing is ready.",
             unit="s",
         ),
         Panel(
@@ -59,10 +59,10 @@ _LOSSES = Row(
                 Query(
                     increase("magicrl_buffer_dead_letter_total", "reason"),
                     "{{reason}}",
+                    "a prompt that keeps failing",
                 ),
             ),
             "Prompts that failed again and again and are set aside. No series until the first one.",
-            needs="a prompt that keeps failing",
         ),
     ),
 )

@@ -38,10 +38,10 @@ _GENERATORS = Row(
                 Query(
                     increase("magicrl_gen_actor_restarts_total", "reason"),
                     "{{reason}}",
+                    "a generator that died",
                 ),
             ),
             "Replaced generators. No series until the first one.",
-            needs="a generator that died",
         ),
     ),
 )
@@ -158,17 +158,15 @@ _ENGINES_AND_DEVICES = Row(
         ),
         Panel(
             "GPU idle",
-            (Query(gauge("magicrl_gpu_idle_ratio"), "{{role}}"),),
+            (Query(gauge("magicrl_gpu_idle_ratio"), "{{role}}", "a GPU"),),
             "1 minus utilisation, from Ray's node metrics.",
             unit="percentunit",
-            needs="a GPU: Ray exports ray_node_gpus_utilization only there",
         ),
         Panel(
             "Learner: model FLOPs utilisation",
-            (Query(gauge("magicrl_learner_mfu_ratio"), "MFU"),),
+            (Query(gauge("magicrl_learner_mfu_ratio"), "MFU", "a GPU"),),
             "Share of the devices' peak that the update's arithmetic uses.",
             unit="percentunit",
-            needs="a GPU whose peak is known",
         ),
     ),
 )

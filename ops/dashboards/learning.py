@@ -118,7 +118,13 @@ _LENGTH = Row(
         ),
         Panel(
             "Length with reflection",
-            (Query(mean("magicrl_rollout_reflection_tokens", "outcome"), "{{outcome}}"),),
+            (
+                Query(
+                    mean("magicrl_rollout_reflection_tokens", "outcome"),
+                    "{{outcome}}",
+                    "a model that writes reflection words",
+                ),
+            ),
             "Mean tokens of responses that use a reflection word.",
         ),
         Panel(
@@ -162,11 +168,11 @@ _HABITS = Row(
                 Query(
                     share("magicrl_rollout_reflections_total", 'outcome="correct"', "pattern"),
                     "{{pattern}}",
+                    "a model that writes reflection words",
                 ),
             ),
             "Of responses that use the pattern. Empty while no response reflects.",
             unit="percentunit",
-            needs="a model that writes reflection words",
         ),
         Panel(
             "Likeness within groups",

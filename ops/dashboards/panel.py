@@ -22,10 +22,14 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One PromQL expression; ``legend`` may use labels as ``{{actor}}``."""
+    """One PromQL expression; ``legend`` may use labels as ``{{actor}}``.
+
+    needs: what it has no data without, e.g. "a GPU"; empty: it has data on every run.
+    """
 
     expr: str
     legend: str = ""
+    needs: str = ""
 
     @property
     def promql(self) -> str:
@@ -48,8 +52,6 @@ class Panel:
     height: int = 8
     columns: Mapping[str, str] = field(default_factory=dict)
     """Tables only: label or value column -> its heading; columns not named here are left out."""
-    needs: str = ""
-    """Why the panel is empty on a machine without it, e.g. "GPU"; empty: it has data on every run."""
 
 
 @dataclass(frozen=True, slots=True)

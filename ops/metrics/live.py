@@ -57,7 +57,10 @@ class Live(Collector):
         self.wait = WaitClock()
         self._buffer = buffer
         self._registry = registry
+        self.published: dict[int, float] = {}
+        """Step of a version -> when it was published, Unix time; filled by whoever publishes."""
         self._books: Books | None = None
+        self._oldest: int | None = None
         self._memory: Mapping[str, Any] = {}
         self._reports: Sequence[Mapping[str, Any]] = ()
         self._held_back: dict[str, float] = {}
@@ -85,6 +88,8 @@ class Live(Collector):
     def look(self) -> None:
         """Read the books and Redis' memory once. Raises BufferRefusal or redis.RedisError."""
         self._books = self._buffer.books()
+        oldest = self._buffer.oldest_ready()
+        self._oldest = None if oldest is None else oldest.step
         self._memory = self._buffer.client.info("memory")
 
     def collect(self) -> Iterator[Metric]:
@@ -101,8 +106,14 @@ class Live(Collector):
         yield _gauge("gen_actors", "Generators by state.", self._states(), "state")
         if self._books is not None:
             yield from _books(self._books)
+            text = "Since the weights of the oldest ready group were published; 0 while none is ready."
+            yield _gauge("buffer_oldest_age_seconds", text, {"": self._oldest_age()})
         if self._memory:
             yield from _memory(self._memory)
+
+    def _oldest_age(self) -> float:
+        published = None if self._oldest is None else self.published.get(self._oldest)
+        return 0.0 if published is None else time.time() - published
 
     def _states(self) -> dict[str, float]:
         counts = Counter(report.get("state", "ready") for report in self._reports)

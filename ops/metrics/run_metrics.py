@@ -38,7 +38,7 @@ class RunMetrics:
         self._buffer = buffer
         self._folder = folder
         self._live = Live(buffer)
-        self._published: dict[int, float] = {}
+        self._published = self._live.published
         self._start: list[float] = []
         self._serving: Serving | None = None
         self.endpoint = MetricsEndpoint(

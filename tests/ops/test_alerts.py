@@ -246,6 +246,13 @@ CASES = [
         metric("rollout_format_failures_total", steady(1), kind="no_box") | outcomes(steady(50), steady(50)),
         minute=340,
     ),
+    Case(
+        "FormatFailing",
+        False,
+        metric("rollout_format_failures_total", "0+0x300 0+50x300", kind="no_think")
+        | outcomes(steady(50), steady(50)),
+        minute=340,
+    ),
     Case("NonFiniteSteps", True, metric("learner_nonfinite_total", "0+0x55 1+0x10"), minute=58),
     Case("NonFiniteSteps", False, metric("learner_nonfinite_total", flat(1)), minute=58),
 ]

@@ -162,6 +162,18 @@ def test_generators_scale_apart_from_the_learner() -> None:
     assert spec["authOptions"]["mode"] == "token"
 
 
+def test_the_generators_are_started_with_options_that_exist() -> None:
+    from typer.main import get_command
+
+    from ops.commands.generator import app
+
+    container = one("Deployment", "magicrl-generators")["spec"]["template"]["spec"]["containers"][0]
+    command, *options = container["args"]
+    assert command == "generator"
+    context = get_command(app).make_context("generator", options)
+    assert context.params["run"] == "math"
+
+
 def test_the_scaled_object_scales_the_deployment() -> None:
     target = one("ScaledObject", "magicrl-generators")["spec"]["scaleTargetRef"]["name"]
     deployment = one("Deployment", target)
