@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
@@ -96,9 +97,9 @@ def _same(want: Any, got: Any, unordered: bool, tolerance: float) -> bool:
 
 def _key(key: Any) -> str:
     """A dictionary key as JSON writes it: expected values come from JSON."""
-    return (
-        {True: "true", False: "false", None: "null"}.get(key, str(key)) if not isinstance(key, str) else key
-    )
+    if isinstance(key, str):
+        return key
+    return json.dumps(key) if key is None or isinstance(key, bool | int | float) else str(key)
 
 
 def _same_items(want: Sequence[Any], got: Any, unordered: bool, tolerance: float) -> bool:
