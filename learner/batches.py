@@ -22,6 +22,9 @@ from learner.state import LearnerState
 BELL_SECONDS = 0.5
 """The longest a wait for groups goes on without looking for a stop."""
 
+SAY_SECONDS = 30.0
+"""A wait says what it waits for this often."""
+
 log = structlog.get_logger()
 
 
@@ -56,7 +59,7 @@ class Batches:
         self._ranks = ranks
 
     def next(self, state: LearnerState, clock: PhaseClock, stop: threading.Event) -> Batch | None:
-        """The batch of ``state``'s step, fetched by all ranks; None if ``stop`` came first.
+        """The batch of ``state``'s step, fetched by all ranks; None if ``stop`` came first or the run stops.
 
         Groups whose body cannot be read are dropped and the step is claimed anew. Raises LearnerStarved,
         StalenessViolated, RankDied and the buffer's errors.
@@ -76,16 +79,23 @@ class Batches:
             self._buffer.unclaim(lineage, step, corrupt)
 
     def _claim(self, lineage: int, step: int, stop: threading.Event) -> Claim | None:
+        """Wait for a full batch; None if ``stop`` came first or the buffer itself stops the run."""
         timeout = self._schedule.learner(step).claim_timeout
-        deadline = time.monotonic() + timeout
+        begun = time.monotonic()
+        say_at = begun + SAY_SECONDS
         while not stop.is_set():
             claim = self._buffer.claim(lineage, step)
             if isinstance(claim, Claim):
                 return claim
             if (reason := self._buffer.stopping()) is not None:
-                raise LearnerStarved(f"{claim.why}, and the run is stopping: {reason}")
-            if time.monotonic() > deadline:
+                log.warning("no more batches", why=claim.why, stopping=reason)
+                return None
+            now = time.monotonic()
+            if now > begun + timeout:
                 raise LearnerStarved(f"{claim.why}; waited {timeout:.0f} s for the generators")
+            if now > say_at:
+                log.info("waiting for groups", why=claim.why, seconds=round(now - begun))
+                say_at = now + SAY_SECONDS
             self._buffer.wait_bell(BELL_SECONDS, "work")
         return None
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import structlog
 
 from buffer.codec import encode_group
-from buffer.store import RolloutBuffer
+from buffer.store import Claim, RolloutBuffer
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
 from learner.batches import Batch, Batches, LearnerStarved, StalenessViolated
@@ -53,10 +53,12 @@ class Learner:
         on_step: Callable[[StepReport], None],
         on_phase: Callable[[Phase], None] = lambda phase: None,
         on_stage: Callable[[int], None] = lambda stage: None,
+        on_trained: Callable[[Claim], None] = lambda claim: None,
         extra_state: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """on_stage: called before a stage's first step is claimed, with the stage's index. extra_state: what
-        others want in each checkpoint's state.json (prompt pool, dataset digest), JSON-able."""
+        """on_stage: called before a stage's first step is claimed, with the stage's index. on_trained: called
+        with a trained claim while its bodies can still be fetched. extra_state: what others want in each
+        checkpoint's state.json (prompt pool, dataset digest), JSON-able."""
         self._schedule = schedule
         self._buffer = buffer
         self._ranks = ranks
@@ -65,6 +67,7 @@ class Learner:
         self._on_step = on_step
         self._on_phase = on_phase
         self._on_stage = on_stage
+        self._on_trained = on_trained
         self._extra_state = extra_state
         self._saved: PolicyVersion | None = None
         self._restarts = 0
@@ -113,7 +116,7 @@ class Learner:
         self._check_on_policy(stats)
         entropy = self.state.entropy.advance(batch.controller.entropy, stats.entropy, config.entropy)
         self.state = self.state.after(entropy, stats.applied)
-        published = self._publish_and_commit(step)
+        published = self._publish_and_commit(batch.claim)
         if not stats.applied:
             self._set_aside(batch)
         if (step + 1) % config.checkpoint.every == 0:
@@ -135,13 +138,14 @@ class Learner:
                 "were not sampled by the version that was trained"
             )
 
-    def _publish_and_commit(self, step: int) -> Published:
+    def _publish_and_commit(self, claim: Claim) -> Published:
         self._on_phase("publish")
         with self._clock.phase("publish"):
             published = self._ranks.publish(self.version)
             self._buffer.announce(self.version)
         with self._clock.phase("commit"):
-            self._buffer.commit(self.version.lineage, step)
+            self._on_trained(claim)
+            self._buffer.commit(self.version.lineage, claim.step)
         return published
 
     def _begin(self, checkpoint: Checkpoint | None, parent: int) -> PolicyVersion:

@@ -11,7 +11,22 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ops.commands import bench, config, dashboards, doctor, fleet, generator, rollouts, runs, score, train
+from ops.commands import (
+    bench,
+    buffer,
+    config,
+    dashboards,
+    doctor,
+    eval,
+    export,
+    fleet,
+    generator,
+    rollouts,
+    runs,
+    score,
+    top,
+    train,
+)
 from ops.config import ConfigError
 
 USAGE_ERROR = 2
@@ -32,9 +47,9 @@ app = typer.Typer(
     Then `magicrl config show quickstart` prints every setting with its meaning, and
     `magicrl train my_run.yaml` trains your model on your problems.""",
 )
-for group, name in ((config, "config"), (dashboards, "dashboards")):
+for group, name in ((config, "config"), (buffer, "buffer"), (dashboards, "dashboards")):
     app.add_typer(group.app, name=name)
-for single in (train, runs, rollouts, fleet, generator, score, doctor, bench):
+for single in (train, top, runs, rollouts, fleet, generator, eval, score, export, doctor, bench):
     app.add_typer(single.app)
 
 
@@ -94,3 +109,7 @@ def _loaded(*names: tuple[str, str]) -> tuple[type[Exception], ...]:
 
 def _print_error(error: Exception) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]error[/]", escape(str(error)))
+
+
+if __name__ == "__main__":
+    main()

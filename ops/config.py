@@ -77,6 +77,9 @@ class DataConfig(Section):
     instruction: str = ""
     """Appended to each problem, where it is not there already."""
 
+    ability: str = "math"
+    """Grader for rows that do not name their ability: math or code."""
+
     difficulty_model: str | None = None
     """Whose failures in `extra_info.model_difficulty` estimate a prompt's pass rate; None: no estimate."""
 

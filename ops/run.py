@@ -25,9 +25,11 @@ from ops.config import Config, ConfigError
 from ops.evaluations import Evaluations, When, accuracy
 from ops.fleet_watch import FleetWatch
 from ops.folder import Resume, append_line
+from ops.keeper import INCUMBENT_SECONDS, Keeper
 from ops.metrics.run_metrics import RunMetrics
 from ops.model_folder import check_model_folder
 from ops.progress import final_lines
+from ops.rollout_log import RolloutLog
 from ops.session import (
     Session,
     batch_schedule,
@@ -35,7 +37,6 @@ from ops.session import (
     generator_spec,
     open_session,
     rank_spec,
-    reaper,
     stage_rules,
 )
 from ops.summary import Outcome, write_summary
@@ -65,9 +66,10 @@ class Problems:
     test: Dataset | None
 
 
-def run(config: Config, resume: Resume = "never") -> dict[str, Any]:
+def run(config: Config, resume: Resume = "never", take_over: bool = False) -> dict[str, Any]:
     """Train until ``run.steps`` or a signal; returns the summary that was written.
 
+    take_over: fence a learner of this run that still gives signs of life, instead of refusing to start.
     Raises ConfigError, RedisUnusable or DatasetError before anything is trained, RunFailed if a part dies.
     """
     positions = check_model_folder(config.model.path)
@@ -80,7 +82,7 @@ def run(config: Config, resume: Resume = "never") -> dict[str, Any]:
     problems = Problems(read_dataset(config.data.train, columns), test)
     with open_session(config, resume) as session:
         session.progress.say(f"training problems: {problems.train.summary()}")
-        summary = Run(session, problems).run()
+        summary = Run(session, problems).run(take_over)
         for line in final_lines(summary, session.folder.path):
             session.progress.say(line)
     return summary
@@ -104,23 +106,24 @@ class Run:
             session.folder.path,
             self._config.model_dump(mode="json"),
         )
+        self._rollouts = RolloutLog(session.folder.path / "rollouts", self._config.rollouts)
         self._generated: dict[str, float] = {}
 
-    def run(self) -> dict[str, Any]:
+    def run(self, take_over: bool) -> dict[str, Any]:
         """Start the parts, learn, and write the summary however it ends."""
         outcome: Outcome = "failed"
         checkpoint = self._checkpoints.newest()
+        self._refuse_incumbent(take_over)
         self._open_buffer(checkpoint)
         try:
             with ExitStack() as stack:
                 stack.callback(self._trackers.close)
                 stack.enter_context(self._metrics)
                 fleet, ranks = self._start_parts(stack, checkpoint)
-                stack.enter_context(reaper(self._buffer))
                 self._session.interrupts.defer()
                 outcome = self._learn(fleet, ranks, checkpoint)
                 self._buffer.stop(outcome)
-            if outcome == "finished":
+            if outcome in ("finished", "data exhausted"):
                 self._buffer.end("run ended")
         except KeyboardInterrupt:
             outcome = "interrupted"
@@ -130,6 +133,16 @@ class Run:
             books = self._buffer.books()
             summary = write_summary(self._session.folder, outcome, books, self._generated)
         return summary
+
+    def _refuse_incumbent(self, take_over: bool) -> None:
+        """A learner elsewhere may hold this run; one in this folder's own Redis would hold its lock."""
+        if self._config.buffer.redis.url is None or take_over:
+            return
+        if self._buffer.incumbent_lives(INCUMBENT_SECONDS):
+            raise ConfigError(
+                f"a learner of run {self._config.run.name} is alive in this Redis: stop it, wait until "
+                "it is gone, or fence it with --take-over"
+            )
 
     def _open_buffer(self, checkpoint: Checkpoint | None) -> None:
         """Rules, prompts and, where Redis does not know the run any more, what the checkpoint knows of it."""
@@ -183,14 +196,18 @@ class Run:
             on_step=on_step,
             on_phase=self._metrics.on_phase,
             on_stage=self._on_stage,
+            on_trained=self._rollouts.recorder(self._buffer),
             extra_state=lambda: {"pool": self._pool.snapshot(self._buffer.live)},
         )
-        with self._watching(watch):
+        stop = self._session.interrupts.stop
+        with self._watching(watch), Keeper(self._buffer, lambda: learner.version.lineage, stop.set) as keeper:
             version = learner.begin(checkpoint)
             self._metrics.announced(version.lineage, version.step)
-            learner.run(self._config.run.steps, self._session.interrupts.stop)
+            learner.run(self._config.run.steps, stop)
+        if keeper.fenced is not None:
+            raise keeper.fenced
         if learner.version.step < self._config.run.steps:
-            return "interrupted"
+            return "interrupted" if stop.is_set() else "data exhausted"
         fleet.wait_for(learner.version, CURRENT_SECONDS)
         self._evaluate(fleet, "after", learner.version)
         return "finished"

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
-from time import monotonic
 
 from actors.engine import SamplingLimits
 from actors.generator import StageRules
@@ -77,7 +74,13 @@ def _cpus(config: Config) -> int:
 def columns_of(config: Config) -> Columns:
     """How the records of the data files become rows."""
     data = config.data
-    return Columns(data.question, data.answer, data.instruction, data.difficulty_model)
+    return Columns(
+        question=data.question,
+        answer=data.answer,
+        instruction=data.instruction,
+        ability=data.ability,
+        model=data.difficulty_model,
+    )
 
 
 def batch_schedule(config: Config) -> BatchSchedule:
@@ -142,23 +145,3 @@ def rank_spec(session: Session, serve_metrics: Callable[[str, int], None]) -> Ra
         needs_reference=session.config.schedule.needs_reference,
         serve_metrics=serve_metrics,
     )
-
-
-@contextmanager
-def reaper(buffer: RolloutBuffer) -> Iterator[None]:
-    """The run's one judge of lost leases, on a thread of its own and by its own clock."""
-    end = threading.Event()
-
-    def reap() -> None:
-        for _ in count():
-            if end.wait(buffer.config.lease_seconds / 4):
-                return
-            buffer.reap(monotonic())
-
-    thread = threading.Thread(target=reap, name="reaper", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join(timeout=30)

@@ -11,7 +11,7 @@ from buffer.books import Books
 from ops.evaluations import Accuracy, Evaluations
 from ops.folder import RunFolder, read_lines, write_atomically
 
-Outcome = Literal["finished", "interrupted", "failed"]
+Outcome = Literal["finished", "data exhausted", "interrupted", "failed"]
 
 
 def steps_of(path: Path) -> list[dict[str, Any]]:

@@ -30,6 +30,9 @@ def train(
     config: Annotated[str, typer.Argument(help="A YAML file or the name of a shipped recipe.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like learner.lr=2e-6.")] = None,
     resume: Annotated[str, _RESUME] = "never",
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Fence a learner of this run that still lives.")
+    ] = False,
     detached: Annotated[bool, typer.Option("--detach", help="Go on without this terminal.")] = False,
 ) -> None:
     """Train a model on problems whose answers can be checked."""
@@ -42,7 +45,7 @@ def train(
         )
         typer.echo(f"{loaded.run.path}: process {process}; magicrl stop {loaded.run.name} ends it")
         return
-    _finish(run(loaded, _resume(resume)))
+    _finish(run(loaded, _resume(resume), take_over))
 
 
 @app.command()
