@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +25,15 @@ from buffer.selection import load_selection
 from buffer.server import connect
 from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights, WeightStore
+from buffer.weight_stores import open_store
+from buffer.weights import WeightStore
 from rewards.config import RewardsConfig
 from rewards.workers import GraderPool
 
 log = structlog.get_logger()
+
+TOKEN = "MAGICRL_WEIGHTS_TOKEN"
+"""Environment variable with the token of a weights server."""
 
 UNANNOUNCED = PolicyVersion(0, 0)
 """What an engine serves before it has loaded an announced version; nothing is sampled for training on it."""
@@ -45,6 +50,8 @@ class GeneratorSpec(Section):
     """Model folder: architecture and tokenizer; its weights are replaced by the announced ones."""
     weights: str | Path
     """Where the published weights are: a folder, or http://host:port of a weights server."""
+    full_every: int = 1
+    """Every how many versions one is published whole, the others as deltas; 1: all are whole."""
     data: tuple[Path, ...]
     """Dataset files, in the order in which the pool was filled from them."""
     stages: tuple[StageRules, ...]
@@ -80,7 +87,7 @@ class GeneratorSpec(Section):
 
 def open_weights(spec: GeneratorSpec) -> WeightStore:
     """The store that ``spec.weights`` names."""
-    return DiskWeights(spec.weights, spec.buffer.weights.keep)
+    return open_store(spec.weights, spec.buffer.weights.keep, spec.full_every, token=os.environ.get(TOKEN))
 
 
 async def start_generator(

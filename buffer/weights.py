@@ -126,13 +126,19 @@ class DiskWeights:
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
         """As WeightStore. The pin is released when the block ends, or dies after ``pin_seconds``."""
+        with self.hold(version) as held:
+            verify(held.path, held.manifest)
+            yield held
+
+    @contextmanager
+    def hold(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
+        """As fetch, but leaves the files unread: who passes them on has the receiver verify them."""
         chosen, pin = self._pin(version)
         try:
             folder = self.folder(chosen)
             manifest = _read_manifest(folder)
             if manifest.version != chosen:
                 raise TornWeights(f"weights {chosen} at {folder} say that they are {manifest.version}")
-            verify(folder, manifest)
             yield Fetched(chosen, folder, manifest)
         finally:
             pin.unlink(missing_ok=True)

@@ -1,0 +1,119 @@
+"""A generator outside the cluster joins by Redis alone, drains on a signal, and leaves no engine behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from actors.config import ActorsConfig, VllmConfig
+from actors.engine import SamplingLimits
+from actors.generator import StageRules
+from actors.roster import Roster
+from actors.spec import GeneratorSpec
+from rewards.config import RewardsConfig
+
+pytestmark = pytest.mark.system
+
+COMMAND = "from ops.commands.generator import app; app()"
+
+
+def fixtures() -> Any:
+    """The helpers of tests/actors, which this room shares."""
+    path = Path(__file__).parents[1] / "actors" / "conftest.py"
+    found = importlib.util.spec_from_file_location("actors_fixtures", path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules["actors_fixtures"] = module
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Any]:
+    small = fixtures().SmallRun(tmp_path / "run")
+    model = fixtures().write_tiny_model(tmp_path / "model")
+    engine = VllmConfig(dtype="float32", max_num_seqs=16, kv_cache_gib=0.1, enforce_eager=True)
+    spec = GeneratorSpec(
+        run="small",
+        redis_url=small.server.url,
+        model=model,
+        weights=small.weights.root,
+        data=(small.data,),
+        stages=(StageRules(SamplingLimits(max_tokens=48)),),
+        max_prompt_tokens=32,
+        buffer=small.config.model_copy(update={"selection": "all"}),
+        rewards=RewardsConfig(workers=1),
+        actors=ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.5, engine=engine),
+    )
+    Roster(small.client, "small").save_spec(spec.shared())
+    small.model = model
+    small.write = lambda folder: (folder / "model.safetensors").write_bytes(
+        (model / "model.safetensors").read_bytes()
+    )
+    small.publish(0, small.write)
+    yield small
+    small.close()
+
+
+def start(run: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", COMMAND, "--run", "small", "--redis", run.server.url])
+
+
+def family(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def wait_until(condition: Callable[[], Any], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "condition did not come true"
+        time.sleep(0.1)
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine(run: Any) -> None:
+    roster = Roster(run.client, "small")
+    first = start(run)
+    wait_until(roster.reports, 240)
+    for step in range(2):
+        run.train(step, 120, run.write)
+    processes = family(first.pid)
+    assert len(processes) >= 2
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(90) == 0
+    wait_until(lambda: not alive(processes), 10)
+    assert run.buffer.books().in_flight == 0
+    assert roster.reports() == []
+
+    second = start(run)
+    wait_until(roster.reports, 240)
+    run.train(2, 120, run.write)
+    processes = family(second.pid)
+    generator = roster.reports()[0]["pid"]
+    os.kill(generator, signal.SIGKILL)
+    assert second.wait(30) == -signal.SIGKILL
+    wait_until(lambda: not alive(processes), 10)
+    run.buffer.release(roster.reports()[0]["name"])
+    run.buffer.end("run ended")
+    assert run.buffer.books().balanced
+
+
+def test_a_run_that_does_not_exist_is_one_clear_line(run: Any) -> None:
+    command = [sys.executable, "-c", COMMAND, "--run", "other", "--redis", run.server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "has no run 'other'" in done.stderr
