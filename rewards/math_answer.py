@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import product
@@ -10,6 +9,7 @@ from typing import Any
 
 from rewards.config import MathConfig
 from rewards.math.answers import Answer, Choice, Raw
+from rewards.math.choices import options
 from rewards.math.compare import matches
 from rewards.math.final_answer import final_answer
 from rewards.math.notation import normalize
@@ -18,7 +18,6 @@ from rewards.reward import Problem, Score
 
 ANSWER_LENGTH = 20_000
 """Characters of a final answer that are still read."""
-OPTION = re.compile(r"(?:\\text(?:bf)?\{)?\(([A-J])\)\}?|(?:^|[\s,;])([A-J])[.)]\s", re.M)
 
 
 class MathReward:
@@ -54,8 +53,8 @@ def says(gold: Any, answer: str, prompt: str = "") -> bool:
     answers = readings(answer)
     if any(matches(one, other) for one, other in product(references, answers)):
         return True
-    options = _options(prompt) if len(normalize(answer)) <= 12 or len(normalize(gold)) <= 12 else {}
-    return bool(options) and _by_option(references, answers, options)
+    listed = options(prompt)
+    return bool(listed) and _by_option(references, answers, listed)
 
 
 @lru_cache(maxsize=256)
@@ -68,24 +67,11 @@ def _several(gold: Any) -> Iterable[Any]:
     return gold if isinstance(gold, list | tuple) else [gold]
 
 
-def _options(prompt: str) -> dict[str, str]:
-    """The options that a multiple-choice question lists: letter to text."""
-    text = prompt[-4000:]
-    found = list(OPTION.finditer(text))
-    ends = [*(match.start() for match in found[1:]), len(text)][: len(found)]
-    options = {
-        match[1] or match[2]: text[match.end() : end].strip() for match, end in zip(found, ends, strict=True)
-    }
-    return options if len(options) >= 2 and "A" in options else {}
-
-
-def _by_option(references: Iterable[Answer], answers: Iterable[Answer], options: dict[str, str]) -> bool:
+def _by_option(references: Iterable[Answer], answers: Iterable[Answer], listed: dict[str, str]) -> bool:
     """A letter for its value, or a value for its letter."""
     for gold, answer in product(references, answers):
         for chosen, other in ((gold, answer), (answer, gold)):
-            named = (
-                isinstance(chosen, Choice) and not isinstance(other, Choice) and options.get(chosen.letter)
-            )
+            named = isinstance(chosen, Choice) and not isinstance(other, Choice) and listed.get(chosen.letter)
             if named and any(matches(value, other) for value in readings(named)):
                 return True
     return False

@@ -22,7 +22,7 @@ from rewards.math.equality import equal, proportional
 from rewards.math.regions import interval
 from rewards.math.trees import Tree, number, renamed, subtract, variables
 
-MOST_ITEMS = 200
+MOST_ITEMS = 100
 """Items of a list that are still matched one to one."""
 
 
@@ -129,21 +129,49 @@ def _group(gold: Answer, answer: Answer) -> bool:
     row = answer if isinstance(gold, Quantity) else gold
     if isinstance(column, Quantity) and isinstance(row, Group) and row.kind in ("tuple", "vector"):
         return _column(column, row)
-    single = [group for group in (gold, answer) if isinstance(group, Group) and len(group.items) == 1]
+    return _single(gold, answer)
+
+
+def _single(gold: Answer, answer: Answer) -> bool:
+    """{5} for 5, and "1/2 or 0.5" for either: items that all say the same."""
+    if isinstance(gold, Group) and isinstance(answer, Group):
+        return False
+    if isinstance(gold, Group):
+        return (
+            gold.kind in ("list", "set")
+            and bool(gold.items)
+            and all(matches(item, answer) for item in gold.items)
+        )
     return (
-        len(single) == 1
-        and single[0].kind == "set"
-        and (matches(single[0].items[0], answer) if single[0] is gold else matches(gold, single[0].items[0]))
+        isinstance(answer, Group)
+        and answer.kind in ("list", "set")
+        and bool(answer.items)
+        and all(matches(gold, item) for item in answer.items)
     )
 
 
 def _by_kind(gold: Group, answer: Group) -> bool:
     kinds = {gold.kind, answer.kind}
     if kinds <= {"list", "set"}:
+        if _is_ordered(gold) or (_is_assignment(answer) and not _is_assignment(gold)):
+            return _in_order(gold, answer)
         return _unordered(gold.items, answer.items)
     if kinds == {"list", "tuple"} or kinds <= {"tuple", "vector"} or len(kinds) == 1:
         return _in_order(gold, answer)
     return False
+
+
+def _is_assignment(group: Group) -> bool:
+    """Values for several names (x = 1, y = 2), not several values of one (x = 1, x = 2; x_1 = 1, x_2 = 2)."""
+    names = [item.name.split("_")[0] for item in group.items if isinstance(item, Named)]
+    return len(names) == len(group.items) > 1 and len(set(names)) == len(names)
+
+
+def _is_ordered(group: Group) -> bool:
+    """Whether a list's order is part of it: values for several names, and letters that are not in their own order."""
+    letters = [item.tree[1] for item in group.items if isinstance(item, Quantity) and item.tree[0] == "var"]
+    shuffled = len(letters) == len(group.items) and letters != sorted(letters) and group.kind == "list"
+    return shuffled or _is_assignment(group)
 
 
 def _in_order(gold: Group, answer: Group) -> bool:
@@ -153,8 +181,7 @@ def _in_order(gold: Group, answer: Group) -> bool:
 
 def _values(group: Group) -> Sequence[Answer]:
     """Items in order; ``y = 4, x = 3`` stands for (3, 4)."""
-    names = [item.name for item in group.items if isinstance(item, Named)]
-    if len(names) == len(group.items) and len(set(names)) == len(names):
+    if _is_assignment(group):
         return [item.value for item in sorted(group.items, key=lambda item: getattr(item, "name", ""))
                 if isinstance(item, Named)]  # fmt: skip
     return group.items

@@ -137,6 +137,16 @@ def _close(a: Value, b: Value, digits: int) -> bool:
     return bool(abs(a - b) <= mpmath.mpf(10) ** (12 - digits) * max(abs(a), abs(b)))
 
 
+def close(exact: Tree, rounded: Tree) -> bool:
+    """Whether one constant is roughly the other: within half a percent."""
+    left, right = constant(exact), constant(rounded)
+    if left is None or right is None or isinstance(left, tuple) or isinstance(right, tuple):
+        return False
+    with mpmath.workdps(DIGITS):
+        a, b = _floats(left, right)
+        return bool(abs(a - b) <= abs(a) * mpmath.mpf("0.005"))
+
+
 def constant(tree: Tree) -> Value | None:
     """The value of an expression without variables, to 50 digits; None if it has variables or no value."""
     if not variables(tree) <= CONSTANTS.keys() - {"i"} or is_opaque(tree):

@@ -10,7 +10,8 @@ from rewards.math.split import matching_brace
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
 JOINER = re.compile(r"[\s,;、$]*(?:and|or|和|或|与)?[\s,;、$]*(?:\\?[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?[\s$]*")
 MARKER = re.compile(
-    r"(?:\b(?:final\s+)?answer(?:\s+is|\s*:)|最?[终后]?答案[是为]?\s*[:：]?|####)[\s:：*]*(?:\\?\[|\\?\(|\$\$?)?",
+    r"(?:\b(?:final\s+)?answer(?:\s+(?:is|should\s+be|must\s+be|equals)\b|\s*[:：=])|\bans\s*[:：=]"
+    r"|最?[终后]?答案[是为]?\s*[:：]?|####)[\s:：*]*(?:\\?\[|\\?\(|\$\$?)?",
     re.I,
 )
 MARKER_LINE = re.compile(
@@ -18,7 +19,7 @@ MARKER_LINE = re.compile(
 )
 CONCLUDES = re.compile(
     r"^\W*(?:(?:so|thus|therefore|hence|then|finally|consequently|in\s+(?:conclusion|total)|we\s+(?:get|have|find)|the)\b"
-    r"|因此|所以|故|综上).{0,200}?(?:\b(?:is|are|equals|be)\b|=|为|是)\s*:?\s*(?P<answer>.+)$",
+    r"|因此|所以|故|综上).{0,200}?(?:\b(?:is|are|equals|be|get|obtain|gives?|yields?)\b|=|为|是)\s*:?\s*(?P<answer>.+)$",
     re.I | re.S,
 )
 SENTENCE_END = re.compile(
@@ -27,6 +28,11 @@ SENTENCE_END = re.compile(
 CLAUSE_END = re.compile(
     r",?\s+(?:because|since|as\s|which|so\s|where\s+we)|[,，]\s*(?:因为|其中)|\.\s*$", re.I
 )
+ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.S | re.I)
+SPECIAL_TOKEN = re.compile(r"<\|[^<>|]{1,40}\|>|</?s>|<eos>")
+ADVERB = re.compile(r"^(?:therefore|thus|then|hence|simply|just|clearly|indeed|exactly)[\s,:]+", re.I)
+BARE = 100
+"""Characters of a response that may be nothing but the answer."""
 TAIL = 4000
 """Characters at the end of a response in which a stated answer is looked for."""
 
@@ -44,7 +50,7 @@ def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) ->
     A labelled line ("**Answer: D**") after the last box replaces it. Statements of a truncated response
     do not count: their end may be missing.
     """
-    text = after_thought(response)
+    text = after_thought(SPECIAL_TOKEN.sub("", response))
     if text is None:
         return None
     boxes = list(_boxes(text))
@@ -91,7 +97,9 @@ def _labelled(text: str) -> str | None:
 
 
 def _stated(text: str) -> str | None:
-    """A statement without a box: after the last marker, or the conclusion that the text ends with."""
+    """A statement without a box: tagged, after the last marker, or the conclusion that the text ends with."""
+    if tagged := ANSWER_TAG.findall(text):
+        return _clean(tagged[-1])
     markers = list(MARKER.finditer(text))
     if markers:
         statement = text[markers[-1].end() :].strip()
@@ -101,6 +109,8 @@ def _stated(text: str) -> str | None:
                 break
         return _clean(_sentence(statement))
     sentences = [part.strip() for part in SENTENCE_END.split(text) if part and part.strip()]
+    if len(sentences) == 1 and len(text) <= BARE and not re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}", text):
+        return _clean(sentences[0])  # nothing but the answer
     conclusion = CONCLUDES.match(sentences[-1]) if sentences else None
     return _clean(_last_value(conclusion["answer"])) if conclusion else None
 
@@ -115,7 +125,9 @@ def _last_value(text: str) -> str:
 
 def _clean(text: str) -> str | None:
     text = CLAUSE_END.split(text.strip().strip("*`").strip(), maxsplit=1)[0].strip()
-    text = text.strip("*`").strip()
+    text = ADVERB.sub("", text.strip("*`").strip())
+    if text.count("$") % 2:
+        text = text.replace("$", "")
     math = re.match(r"^(\$\$?|\\\(|\\\[)(.+?)(\$\$?|\\\)|\\\])(?=$|[\s,.;])", text, re.S)
     if math and not re.search(r"\w", text[math.end() :]):
         text = math.group(2)

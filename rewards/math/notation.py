@@ -77,7 +77,8 @@ def normalize(answer: Any) -> str:
         text = pattern.sub(new if new is not None else (lambda m: BRACES[m.group()[1:]]), text)
     text = _plain_mathematics(text.replace("\\%", "%").replace("\n", " "))
     text = _numbers(text)
-    return re.sub(r"\s+", " ", text).strip().rstrip(".,;。").strip()
+    text = re.sub(r"\s+", " ", text).strip()
+    return re.sub(r"^(?:=|\\approx|:)\s*|[.,;。\s]+$", "", text)
 
 
 def _unwrapped(text: str) -> str:
@@ -95,6 +96,7 @@ def _unwrapped(text: str) -> str:
 def _unicode(text: str) -> str:
     if text.isascii():
         return text
+    text = re.sub("(?:\\d\u0305)+", lambda m: rf"\overline{{{m.group().replace(chr(0x305), '')}}}", text)
     text = _scripts(text, SUPERSCRIPT, "^")
     text = _scripts(text, SUBSCRIPT, "_")
     text = re.sub(r"√\s*(\d+|[a-zA-Z])", r"√{\1}", re.sub(r"([√∛∜])\s*\(([^()]*)\)", r"\1{\2}", text))
@@ -123,11 +125,13 @@ def _character(char: str) -> str:
 
 def _plain_mathematics(text: str) -> str:
     """Programming notation to LaTeX: ``**``, ``sqrt(x)``, ``exp(x)``, ``<=``, ``pi``, ``^(...)``."""
+    text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*(?:\^|\*\*))", r"\\cdot ", text)
     text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     text = re.sub(r"(?<![\\a-zA-Z])(sqrt|cbrt)\s*\(", r"\\\1(", text)
     text = re.sub(r"(?<![\\a-zA-Z{])(pi|infty|(?:arc)?(?:sin|cos|tan)|cot|sec|csc|ln|log|exp)(?![a-z])",
                   r"\\\1 ", text)  # fmt: skip
     text = re.sub(r"(?<![\\a-zA-Z{])(?:infinity|inf|oo)(?![a-z])", r"\\infty ", text)
+    text = re.sub(r"\^\s*-\s*(\d+(?:\.\d+)?)", r"^{-\1}", text)
     return re.sub(r"\\cbrt", r"\\sqrt[3]", text)
 
 
@@ -136,6 +140,7 @@ _SPACED = re.compile(_GROUPS.replace("SEP", r"[  '’]"))
 _EUROPEAN = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\d.,])|(?<![\d.,])(\d{1,3}(?:\.\d{3}){2,})(?![\d.,])"
 )
+_UNDERSCORES = re.compile(r"(?<=\d)\\?_(?=\d{3}(?:\\?_\d{3})*(?!\d))")
 _LATEX_GROUPS = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d{3}(?!\d))")
 _LATEX_DECIMAL = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
 _INDIAN = re.compile(r"(?<![\d.,])(\d{1,2}(?:,\d{2})+,\d{3})(?![\d,])")
@@ -144,7 +149,7 @@ _MIXED = re.compile(r"(?<![\w.^_/{}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d/^.])")
 
 def _numbers(text: str) -> str:
     """Locale forms of a number that can only be one number. ``1,234`` stays: it may be a list."""
-    text = _LATEX_GROUPS.sub("", text)
+    text = _LATEX_GROUPS.sub("", _UNDERSCORES.sub("", text))
     text = _LATEX_DECIMAL.sub(".", text)
     text = _SPACED.sub(lambda m: re.sub(r"\D", "", m.group()), text)
     text = _EUROPEAN.sub(lambda m: _european(m), text)

@@ -11,7 +11,7 @@ PLAIN = re.compile(r"\d+(?:\.\d*)?|\.\d+")
 REPEATING = re.compile(
     r"(\d*)\.(\d*)(?:\\overline\s*\{\s*(\d+)\s*\}|\\bar\s*\{\s*(\d+)\s*\}|\((\d+)\)|((?:\\dot\s*\{?\d\}?\d*)+))"
 )
-ELLIPSIS = re.compile(r"(\d*)\.(\d*?)(\d+?)\3{2,}\s*\\ldots")
+ELLIPSIS = re.compile(r"(\d*)\.(\d*?)(?:(\d)\3{2,}|(\d{2,}?)\4+)\s*\\ldots")
 SCIENTIFIC = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:E|(?<=\d)e(?=[+-]?\d))([+-]?\d+)")
 LARGEST_EXPONENT = 10_000
 
@@ -21,7 +21,7 @@ def read_numeral(scanner: Scanner) -> Fraction:
     if found := scanner.match(REPEATING):
         return _repeating(found[1], found[2], found[3] or found[4] or found[5] or re.sub(r"\D", "", found[6]))
     if found := scanner.match(ELLIPSIS):
-        return _repeating(found[1], found[2], found[3])
+        return _repeating(found[1], found[2], found[3] or found[4])
     if found := scanner.match(SCIENTIFIC):
         return _scientific(found[1], found[2])
     found = scanner.match(PLAIN)

@@ -37,6 +37,12 @@ PLAIN_UNIT = re.compile(
     r"(?P<unit>[a-zA-Z][a-zA-Z. ]*(?:\^\{?\d\}?)?(?:/[a-zA-Z]+(?:\^\{?\d\}?)?)?)$"
 )
 HAN_UNIT = re.compile(r"^(?P<value>.*[\d)}%])\s*(?P<unit>[一-鿿/]{1,6})$")
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+SCALED = re.compile(
+    r"^(?P<money>\\?\$)?\s*(?P<value>\d[\d.]*)\s*(?:\\text\{)?\s*(?P<scale>hundred|[mbtr]+illion|thousand)s?\b\}?"
+    r"(?P<rest>[^{}]*)\}?$",
+    re.I,
+)
 HAN_SCALE = {"万": "10000", "亿": "100000000"}
 TRIGONOMETRIC = re.compile(r"sin|cos|tan|cot|sec|csc")
 HAN_NUMBER = re.compile(r"([负零〇一二两三四五六七八九十百千点]+)([一-鿿]{1,4})")
@@ -45,7 +51,11 @@ DECIMAL = re.compile(r"[+-]?\s*(\d*)\.(\d+)")
 
 def read_quantity(text: str) -> Quantity | None:
     """The quantity that ``text`` is; None if it is not one."""
-    text = text.strip()
+    text = re.sub(r"^\\text\{([^{}]*\d[^{}]*)\}$", r"\1", text.strip()).strip()
+    text = re.sub(r"^(.*\d)\s*([€£¥₹])$", r"\2\1", text)
+    if scaled := SCALED.match(text):
+        scale = SCALES[scaled["scale"].lower()]
+        return read_quantity(rf"{scaled['money'] or ''}{scaled['value']}\cdot {scale} {scaled['rest']}")
     if money := CURRENCY.match(text):
         sign = money[2].strip().lstrip("\\").upper()
         amount = read_quantity(money[1] + money[3])

@@ -4,20 +4,22 @@ ambiguous."""
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
-from rewards.math.answers import Answer, Based, Choice, Group, Named, Quantity, Raw, Word
+from rewards.math.answers import Answer, Group, Named, Quantity, Raw, Word
+from rewards.math.bases import read_based
+from rewards.math.choices import read_choices
+from rewards.math.equality import close
 from rewards.math.notation import normalize
 from rewards.math.quantity import plain_unit, read_quantity, spelled_quantity
 from rewards.math.regions import complement, intersection, interval, solved, union, whole_line
 from rewards.math.relations import read_chain
 from rewards.math.split import bracketed, split, split_with
+from rewards.math.trees import variables
 from rewards.math.words import as_words
 
-LIST = re.compile(
-    r"\s*(?:[,;]|\\text\{[\s,]*(?:and|or|和|或|与)[\s,]*\}|\b(?:and|or)\b|和|或|与)(?:\s*(?:and|or)\b)?\s*"
-)
-ALTERNATIVE = re.compile(r"\s*(?:\\text\{\s*or\s*\}|\bor\b|或)\s*")
+AND_OR = r"\\text\{[\s,]*(?:and|or|和|或|与)[\s,]*\}|\b(?:and|or)\b|和|或|与"
+LIST = re.compile(rf"\s*(?:[,;]|{AND_OR})(?:\s*(?:and|or)\b)?\s*")
+ALTERNATIVE = re.compile(r"\\text\{[\s,]*or[\s,]*\}|or|或")
 ARROW = re.compile(r"\s*\\to(?![a-z])\s*")
 CUP = re.compile(r"\s*\\cup(?![a-z])\s*")
 MINUS_SET = re.compile(r"\s*\\setminus(?![a-z])\s*")
@@ -25,29 +27,16 @@ COLON = re.compile(r"\s*:\s*")
 COMMA = re.compile(r"\s*[,;]\s*")
 SUCH_THAT = re.compile(r"\s*[|:]\s*")
 MEMBER = re.compile(r"\s*\\in(?![a-z])\s*")
-RELATION = re.compile(r"\s*(?:=|\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|\\approx(?![a-z])|<|>)\s*")
-CHOICE = re.compile(
-    r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Ja-j])\)|([A-J]))(?:[.):：]|(?<=\)))?\s*(.*)", re.S
-)
+ROUGHLY = re.compile(r"\s*\\approx(?![a-z])\s*")
+RELATION = re.compile(r"\s*(?:=|\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>)\s*")
 QUANTIFIED = re.compile(
-    r"\s*[,;(]?\s*(?:\\text\{)?\s*(?:(?:for|where)\s+(?:any|all|some|every|each|a|an)\b|where\s|for\s+(?=[a-zA-Z]\s*\\in)|为任意|其中).*$"
-    r"|(?<=[^\s,])\s*[,(]\s*[a-zA-Z]\s*\\in\s*\\mathbb\{[RZNQC]\}\s*\)?$",
+    r"\s*[,;(]?\s*(?:\\text\{)?\s*(?:(?:for|where)\s+(?:any|all|some|every|each|an?)\b|where\s|为任意|其中).*$"
+    r"|\s*[,;(]?\s*(?:\\text\{)?\s*for\s*\}?\s*[a-zA-Z]\s*(?:\\in|\\ne|\\ge|\\le|<|>).*$",
     re.S,
 )
-BASE = re.compile(
-    r"\(?([0-9A-F]+)\)?_\{?\s*(?:\\text\{)?\(?(\d{1,2}|two|three|four|five|six|seven|eight|nine|sixteen)\)?\}?\}?"
+INTEGER = re.compile(
+    r"(?<=[^\s,])\s*[,(]\s*\(?\s*([a-zA-Z])\s*\\in\s*\\mathbb\{([RZNQC])\}(?:\^[+*]|\^\{[+*]\})?\s*\)?$"
 )
-BASE_NAMES = {
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "sixteen": 16,
-}
 GROUPED = re.compile(r"(?<![\d.])-?\d{1,3}(?:,\d{3})+(?![\d,])")
 PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-z])")
 DEPTH = 12
@@ -55,14 +44,16 @@ DEPTH = 12
 
 def readings(answer: object) -> list[Answer]:
     """All that the answer can be taken to say; the most literal first. Empty for an empty answer."""
-    text = normalize(answer)
-    text = QUANTIFIED.sub("", text).strip() or text
+    text = _unquantified(normalize(answer))
     if not text:
         return []
     words = _words(text)
-    found = [*_choices(text), *words]
+    found = [*read_choices(text, _structure), *words]
     if words:
         return found  # letters in a word are not a product of variables
+    rough = split(text, ROUGHLY)
+    if len(rough) == 2 and all(rough):
+        return _roughly(*map(_structure, rough))
     if GROUPED.search(text):
         found.append(_structure(GROUPED.sub(lambda m: m.group().replace(",", ""), text)))
     if (quantity := plain_unit(text)) is not None:
@@ -71,18 +62,26 @@ def readings(answer: object) -> list[Answer]:
     return [*found, structure] if structure not in found else found
 
 
-def _choices(text: str) -> list[Answer]:
-    plain = re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
-    plain = re.sub(r"^\((\([A-J]\))\)$", r"\1", plain)
-    match = CHOICE.fullmatch(plain)
-    if match:
-        letter, rest = (match[1] or match[2]).upper(), match[3].strip()
-        marked = match[1] or plain[1:2] in (".", ")", ":", "：") or not rest
-        if marked:
-            return [Choice(letter, _structure(normalize(rest)) if rest else None)]
-    letters = list(plain)
-    if 2 <= len(letters) <= 6 and letters == sorted(set(letters)) and set(letters) <= set("ABCDEFGH"):
-        return [Group("list", tuple(Choice(letter) for letter in letters))]
+def _unquantified(text: str) -> str:
+    """Without what only says which values a parameter takes; an integer one is called k."""
+    text = QUANTIFIED.sub("", text).strip() or text
+    domain = INTEGER.search(text)
+    if domain is None:
+        return text
+    text = text[: domain.start()].strip()
+    if domain[2] in "ZN":
+        text = re.sub(rf"(?<![a-zA-Z\\]){domain[1]}(?![a-zA-Z])", "k", text)
+    return text
+
+
+def _roughly(exact: Answer, rounded: Answer) -> list[Answer]:
+    """Both sides of "1/3, roughly 0.33" if the second is the first rounded; a name's value on the left."""
+    if isinstance(rounded, Quantity) and isinstance(exact, Named) and isinstance(exact.value, Quantity):
+        return [exact, rounded] if close(exact.value.tree, rounded.tree) else []
+    if isinstance(rounded, Quantity) and isinstance(exact, Quantity) and close(exact.tree, rounded.tree):
+        return [exact, rounded]
+    if isinstance(exact, Quantity) and variables(exact.tree) <= frozenset([*exact.tree[1:2]]):
+        return [rounded]
     return []
 
 
@@ -100,17 +99,7 @@ def _structure(text: str, depth: int = 0) -> Answer:
     """One reading; Raw where nothing fits."""
     if depth > DEPTH or len(text) > 20_000:
         return Raw(_squeezed(text))
-    for read in (
-        _special,
-        _list,
-        _chain_of_arrows,
-        _set_operation,
-        _relation,
-        _brackets,
-        _plus_minus,
-        _ratio,
-        _based,
-    ):
+    for read in READERS:
         answer = read(text, depth + 1)
         if answer is not None:
             return answer
@@ -139,10 +128,10 @@ def _list(text: str, depth: int) -> Answer | None:
     parts = [(part, before) for part, before in cut if part]
     if len(parts) < 2:
         return None
-    items = tuple(_structure(part, depth) for part, _ in parts)
+    items = tuple(item for part, _ in parts for item in _items(part, depth))
     regions = [solved(item) for item in items]
     if all(region is not None for region in regions) and not all(isinstance(i, Named | Group) for i in items):
-        either = any(ALTERNATIVE.fullmatch(f" {before} ") or before in ("或",) for _, before in parts[1:])
+        either = any(ALTERNATIVE.fullmatch(before) for _, before in parts[1:])
         combined = union if either else intersection
         whole = combined([region for region in regions if region is not None])
         if whole is not None:
@@ -152,7 +141,13 @@ def _list(text: str, depth: int) -> Answer | None:
     return Group("list", items)
 
 
-def _chain_of_arrows(text: str, depth: int) -> Answer | None:
+def _items(part: str, depth: int) -> tuple[Answer, ...]:
+    """One item of a list; two for 1 \\pm 2."""
+    item = _structure(part, depth)
+    return item.items if isinstance(item, Group) and PLUS_MINUS.search(part) else (item,)
+
+
+def _arrows(text: str, depth: int) -> Answer | None:
     parts = split(text, ARROW)
     return Group("chain", tuple(_structure(part, depth) for part in parts)) if len(parts) > 1 else None
 
@@ -199,7 +194,9 @@ def _brackets(text: str, depth: int) -> Answer | None:
         such_that = split(inside, SUCH_THAT)
         if len(such_that) == 2 and re.match(r"\(?[a-zA-Z]", such_that[0]):
             return _structure(such_that[1], depth)
-        return Group("set", tuple(_structure(part, depth) for part in parts))
+        return Group("set", tuple(item for part in parts for item in _items(part, depth)))
+    if left == "{":
+        return Group("set", tuple(_structure(part, depth) for part in parts)) if len(parts) > 1 else None
     if left == r"\langle":
         return Group("vector", tuple(_structure(part, depth) for part in parts))
     if len(parts) > 1:
@@ -225,16 +222,8 @@ def _ratio(text: str, depth: int) -> Answer | None:
 
 
 def _based(text: str, depth: int) -> Answer | None:
-    match = BASE.fullmatch(text)
-    if (
-        not match
-        or (not match[1][0].isdigit() and not match[1].isupper())
-        or (match[1].isalpha() and len(match[1]) < 2)
-    ):
-        return None
-    base = BASE_NAMES.get(match[2]) or int(match[2])
-    if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in match[1]):
-        return None
-    if base == 10:
-        return Quantity(("num", Fraction(int(match[1]))))
-    return Based(match[1].lstrip("0") or "0", base)
+    return read_based(text)
+
+
+READERS = (_special, _list, _arrows, _set_operation, _relation, _brackets, _plus_minus, _ratio, _based)
+"""In this order: what binds a text together most loosely is looked for first."""

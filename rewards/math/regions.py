@@ -23,6 +23,10 @@ def interval(answer: Answer) -> Region | None:
         return answer
     if isinstance(answer, Group) and answer.kind == "set":
         return points(answer)
+    if isinstance(answer, Group) and answer.kind == "list":  # (1, 2) or (3, 4)
+        found = [interval(item) for item in answer.items if isinstance(item, Group) and item.kind == "tuple"]
+        regions = [region for region in found if region is not None]
+        return union(regions) if len(regions) == len(answer.items) else None
     if not isinstance(answer, Group) or answer.kind != "tuple" or len(answer.items) != 2:
         return None
     ends = [end(item) for item in answer.items]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from rewards.math.answers import Answer, Group, Named, Quantity, Region, Relation, Span
-from rewards.math.equality import constant, equal
+from rewards.math.equality import close, constant, equal
 from rewards.math.evaluate import CONSTANTS, Point, value
 from rewards.math.parser import parse
 from rewards.math.scanner import Unreadable
@@ -30,13 +30,21 @@ Read = Callable[[str], Answer]
 
 def read_chain(sides: list[str], signs: list[str], read: Read) -> Answer | None:
     """``side sign side ...`` as an answer; None if it says nothing that could be compared."""
-    if set(signs) <= {"=", r"\approx"}:
+    if set(signs) == {"="}:
         return _equality(sides, read)
     if len(sides) == 2:
         return _comparison(sides[0], signs[0], sides[1])
-    if len(sides) == 3:
-        return _between(sides, signs)
-    return None
+    answer = _between(sides, signs) if len(sides) == 3 else None
+    return answer or _ordering(sides, signs, read)
+
+
+def _ordering(sides: list[str], signs: list[str], read: Read) -> Answer | None:
+    """a < b <= c, and c >= b > a, as a chain from small to large."""
+    if set(signs) <= {">", r"\ge"}:
+        sides, signs = sides[::-1], [FLIP[sign] for sign in signs[::-1]]
+    if not set(signs) <= {"<", r"\le"}:
+        return None
+    return Group("chain", tuple(read(side) for side in sides), "".join(signs))
 
 
 def _equality(sides: list[str], read: Read) -> Answer | None:
@@ -56,16 +64,18 @@ def _equality(sides: list[str], read: Read) -> Answer | None:
     values = [read(side) for side in sides]
     if _agree(values) and all(isinstance(v, Quantity) and constant(v.tree) is not None for v in values):
         return values[-1]
-    return _relation(left, "=", last) if len(sides) == 2 else None
+    relation = _relation(left, "=", last) if len(sides) == 2 else None
+    if relation is not None and equal(relation.difference, number(0)):
+        return values[-1]  # an identity: a rewriting of its left side
+    return relation
 
 
 def _agree(values: list[Answer]) -> bool:
     """Whether the numbers of an equality chain really are equal; expressions are taken at their word."""
-    trees = [
-        value.tree for value in values if isinstance(value, Quantity) and constant(value.tree) is not None
-    ]
-    rounded = any(isinstance(value, Quantity) and value.decimal for value in values)
-    return rounded or all(equal(trees[0], tree) for tree in trees[1:])
+    found = [v for v in values if isinstance(v, Quantity) and constant(v.tree) is not None]
+    if any(v.decimal for v in found):
+        return all(close(found[0].tree, v.tree) for v in found[1:])
+    return all(equal(found[0].tree, v.tree) for v in found[1:])
 
 
 def name_of(side: str) -> tuple[str, tuple[str, ...]] | None:
@@ -108,8 +118,6 @@ def _bound(text: str) -> Tree | None:
 
 
 def _comparison(left: str, sign: str, right: str) -> Answer | None:
-    if sign == r"\approx":
-        return None
     for one, order, other in ((left, sign, right), (right, FLIP[sign], left)):
         name, bound = name_of(one), _bound(other)
         if name is not None and bound is not None and not name[1]:

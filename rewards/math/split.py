@@ -8,7 +8,7 @@ _TOKEN = re.compile(r"\\begin\{\w+\*?\}|\\end\{\w+\*?\}|\\[a-zA-Z]+|\\.|[()\[\]{
 _BRACE = re.compile(r"\\.|[{}]", re.S)
 _OPEN = frozenset(["(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"])
 _CLOSE = frozenset([")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"])
-_PAIRS = {"(": ")]", "[": "])", "\\{": ("\\}",), "\\langle": ("\\rangle",)}
+_PAIRS = {"(": ")]", "[": "])", "{": "}", "\\{": ("\\}",), "\\langle": ("\\rangle",)}
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:

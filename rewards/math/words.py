@@ -10,7 +10,7 @@ SYNONYMS = {
     "no real solutions": r"\emptyset", "empty set": r"\emptyset", "无解": r"\emptyset", "空集": r"\emptyset",
     "does not exist": "dne", "doesnt exist": "dne", "undefined": "dne", "不存在": "dne",
     "all real numbers": r"\mathbb{R}", "all reals": r"\mathbb{R}", "real numbers": r"\mathbb{R}",
-    "全体实数": r"\mathbb{R}", "infinity": r"\infty", "positive infinity": r"\infty", "无穷大": r"\infty",
+    "none": r"\emptyset", "全体实数": r"\mathbb{R}", "infinity": r"\infty", "positive infinity": r"\infty", "无穷大": r"\infty",
     "negative infinity": r"-\infty", "infinite": "infinitely many",
     "infinitely many solutions": "infinitely many",
     "correct": "true", "正确": "true", "对": "true", "incorrect": "false", "错误": "false", "错": "false",
