@@ -13,6 +13,13 @@ class PhaseClock:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
+    def carry_over(self, name: str) -> PhaseClock:
+        """A clock for the next step that starts with this one's seconds of ``name``."""
+        clock = PhaseClock()
+        if name in self.seconds:
+            clock.seconds[name] = self.seconds[name]
+        return clock
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count the time until the block ends, however it ends."""

@@ -23,10 +23,11 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json", "*.bin.index.js
 
 
 def export_checkpoint(checkpoint: Checkpoint, model: Path, out: Path, dtype: str | None = None) -> int:
-    """Write the checkpoint's weights and everything else of the ``model`` folder to ``out``; parameters written.
+    """Write the checkpoint's weights and the other files of ``model`` to ``out``; returns the parameters'
+    number.
 
-    dtype: float32, bfloat16 or float16; None: as the model folder's config has it. The float32 masters are what
-    is cast. Raises CheckpointError if ``out`` is in use or the checkpoint is damaged.
+    dtype: float32, bfloat16 or float16; None: as the model folder's config has it. It is cast from the float32
+    masters. Raises CheckpointError if ``out`` is in use or the checkpoint is damaged.
     """
     if out.exists() and any(out.iterdir()):
         raise CheckpointError(f"{out} is not empty: name a new folder")
@@ -75,7 +76,7 @@ def _zero_masters(engine: Path) -> dict[str, Any]:
 
 
 def _plain_weights(engine: Path) -> dict[str, Any]:
-    """ZeRO-0 keeps whole weights. The file is DeepSpeed's own, named in the manifest that was just verified."""
+    """ZeRO-0 keeps whole weights. The file is DeepSpeed's own, of the manifest that was just verified."""
     file = next((engine / TAG).glob("*model_states.pt"))
     state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)["module"]
     names: dict[int, str] = {}

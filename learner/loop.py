@@ -104,7 +104,7 @@ class Learner:
 
     def _step(self, stop: threading.Event) -> bool:
         """One step; False if ``stop`` came first."""
-        self._clock = PhaseClock()
+        self._clock = self._clock.carry_over("checkpoint")
         step, config = self.version.step, self._schedule.learner(self.version.step)
         self._announce_stage()
         self._on_phase("wait")
@@ -119,9 +119,9 @@ class Learner:
         published = self._publish_and_commit(batch.claim)
         if not stats.applied:
             self._set_aside(batch)
+        self._report(batch, stats, published)  # before it is durable, so that no durable step lacks its line
         if (step + 1) % config.checkpoint.every == 0:
             self._checkpoint()
-        self._report(batch, stats, published)
         self._stop_if_not_finite(config)
         return True
 

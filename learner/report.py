@@ -26,7 +26,8 @@ class StepReport:
     entropy: e_k, what the controller went by; entropy_exact: of this step's
     forward pass. loss_policy, loss_entropy, loss_kl: the terms as they enter the loss. gap, gap_max,
     mismatch_kl: over the gap_tokens sampled by the trained version. seconds: wait, fetch, fwdbwd, optim,
-    publish, commit, checkpoint. applied: False if the gradient was not finite and the update was skipped.
+    publish, commit, and checkpoint where one was written before this step. applied: False if the gradient was
+    not finite and the update was skipped.
     """
 
     step: int

@@ -29,7 +29,8 @@ class RankSpec:
     """What every rank is built from. The two functions open this process's own connections.
 
     longest: prompt and response limit in tokens, for the memory estimate. needs_reference: keep the initial
-    model, for stages with a KL term. serve_metrics: called once in each rank's process with ("learner", rank).
+    model, for stages with a KL term. serve_metrics: called once in each rank's process, with "learner" and
+    the rank.
     """
 
     model: Path

@@ -207,6 +207,10 @@ class Run:
             **hooks,
         )
 
+    def wait_until_open(self) -> None:
+        """Open the run's buffer, for a feeder that starts before the first learner."""
+        self.learner(ranks=object())
+
     def feed(self) -> None:
         """Lease, make a group, push, until the run ends."""
         self._feeder = threading.Thread(target=self._feed, daemon=True)
@@ -232,7 +236,7 @@ class Run:
 
 
 def leased_group(lease: Lease) -> RolloutGroup:
-    """What a generator would push for a lease: random, the same for the same group, of the lease's version."""
+    """What a generator would push for a lease: random, but the same for the same group."""
     rng = np.random.default_rng([*lease.group])
     group = _random_group(rng, 0, lease.samples, 0, lease.stage)
     rollouts = [

@@ -1,8 +1,9 @@
-"""One rank as a plain process: ``python rank_process.py RANK WORLD FOLDER``.
+"""Learner ranks as plain processes: ``python rank_process.py WORLD FOLDER``.
 
-Runs the cases of FOLDER/cases.json and writes FOLDER/NAME.npz. A case: a name, LearnerConfig fields, the seeds of
-the batches to train on (one step each, numbered from ``first``), optionally ``save`` after so many steps or
-``restore`` before the first.
+Runs the cases of FOLDER/cases.json on WORLD ranks and writes FOLDER/NAME.npz. A case: a name, LearnerConfig
+fields, the seeds of the batches to train on (one step each, numbered from ``first``), optionally ``save``
+after so many steps or ``restore`` before the first. The ranks are forked from a process that has imported
+everything.
 """
 
 from __future__ import annotations
@@ -11,16 +12,40 @@ import json
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 
-def main(rank: int, world: int, folder: Path) -> None:
-    os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world), DS_ACCELERATOR="cpu")
+def main(world: int, folder: Path) -> int:
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import learner.rank  # noqa: F401 - before the fork
+
+    children = [fork(rank, world, folder) for rank in range(world)]
+    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+
+
+def fork(rank: int, world: int, folder: Path) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        run_rank(rank, world, folder)
+        status = 0
+    except BaseException:  # noqa: BLE001 - a forked child must not return
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def run_rank(rank: int, world: int, folder: Path) -> None:
     from conftest import random_groups
 
+    os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world))
     address: tuple[str, int] | None = None
     for case in json.loads((folder / "cases.json").read_text()):
         address = run_case(case, rank, world, folder, address, random_groups)
@@ -126,4 +151,4 @@ def gather(value: Any, world: int) -> list[Any]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))

@@ -78,23 +78,9 @@ def run_cases(folder: Path, world: int, model: Path, cases: dict[str, dict[str, 
     (folder / "cases.json").write_text(json.dumps(rows))
     script = Path(__file__).parent / "rank_process.py"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(world), str(folder)],
-            env=environment,
-            stdout=(folder / f"{rank}.log").open("w"),
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(world)
-    ]
-    try:
-        for process in processes:
-            process.wait(timeout=280)
-    finally:
-        for process in processes:
-            process.kill()
-    logs = "\n".join((folder / f"{rank}.log").read_text()[-3000:] for rank in range(world))
-    assert all(process.returncode == 0 for process in processes), logs
+    words = [sys.executable, str(script), str(world), str(folder)]
+    done = subprocess.run(words, env=environment, timeout=280, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
     return {name: np.load(folder / f"{name}.npz") for name in cases}
 
 

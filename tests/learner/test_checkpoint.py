@@ -1,0 +1,113 @@
+"""Checkpoints appear whole or not at all, and an export loads elsewhere."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from buffer.versions import Lineage, PolicyVersion
+from learner.checkpoint import CheckpointError, Checkpoints, newest_complete
+from learner.config import CheckpointConfig, LearnerConfig
+from learner.lineages import FILE, largest_lineage, record_lineage, recorded_lineages
+from learner.stages import Schedule, StageConfig
+
+
+def write(checkpoints: Checkpoints, lineage: int, step: int, state: dict | None = None):
+    version = PolicyVersion(lineage, step)
+    staging = checkpoints.begin(version)
+    (staging / "engine" / "rank0.pt").write_bytes(b"weights" * 100)
+    return checkpoints.complete(staging, version, state or {"step": step})
+
+
+def test_the_newest_is_the_highest_lineage_then_step_not_the_youngest_file(tmp_path):
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=9))
+    write(checkpoints, 2, 5)
+    write(checkpoints, 1, 40)
+    write(checkpoints, 2, 10)
+    write(checkpoints, 1, 20)
+    assert newest_complete(tmp_path).version == PolicyVersion(2, 10)
+    assert checkpoints.at(20).state() == {"step": 20}
+    with pytest.raises(CheckpointError, match=r"step 7; there are 1.20, 1.40, 2.5, 2.10"):
+        checkpoints.at(7)
+
+
+def test_retention_keeps_the_last_and_the_multiples(tmp_path):
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=2, keep_every=10))
+    for step in range(0, 45, 5):
+        write(checkpoints, 1, step)
+    assert [each.version.step for each in checkpoints.all()] == [0, 10, 20, 30, 35, 40]
+
+
+@pytest.mark.parametrize("damage", ["no manifest", "half a manifest", "short file", "missing file"])
+def test_half_a_checkpoint_is_passed_over(tmp_path, damage):
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig())
+    write(checkpoints, 1, 5)
+    torn = write(checkpoints, 1, 10)
+    manifest, file = torn.folder / "manifest.json", torn.engine / "rank0.pt"
+    if damage == "no manifest":
+        manifest.unlink()
+    elif damage == "half a manifest":
+        manifest.write_text(manifest.read_text()[:40])
+    elif damage == "short file":
+        file.write_bytes(file.read_bytes()[:-1])
+    else:
+        file.unlink()
+    assert checkpoints.newest().version == PolicyVersion(1, 5)
+
+
+def test_a_flipped_byte_fails_verification_by_name(tmp_path):
+    checkpoint = write(Checkpoints(tmp_path, CheckpointConfig()), 1, 5)
+    checkpoint.verify()
+    file = checkpoint.engine / "rank0.pt"
+    file.write_bytes(file.read_bytes()[:-1] + b"X")
+    with pytest.raises(CheckpointError, match=r"engine/rank0.pt differs"):
+        checkpoint.verify()
+
+
+def test_an_interrupted_write_leaves_nothing_that_counts(tmp_path):
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig())
+    staging = checkpoints.begin(PolicyVersion(1, 5))
+    (staging / "engine" / "rank0.pt").write_bytes(b"x")
+    assert checkpoints.newest() is None
+    assert write(checkpoints, 1, 5).state() == {"step": 5}
+
+
+def test_lineages_survive_a_line_cut_short(tmp_path):
+    assert largest_lineage(tmp_path) == 0
+    record_lineage(tmp_path, Lineage(1, 0, 0))
+    record_lineage(tmp_path, Lineage(4, 1, 20))
+    with (tmp_path / FILE).open("a") as file:
+        file.write('{"number": 9, "par')
+    assert recorded_lineages(tmp_path) == [Lineage(1, 0, 0), Lineage(4, 1, 20)]
+    assert largest_lineage(tmp_path) == 4
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 3])
+def test_an_export_loads_in_transformers_with_the_trained_weights(make_run, tmp_path, zero_stage):
+    from learner.export import export_checkpoint
+
+    config = LearnerConfig(lr=1e-2, zero_stage=zero_stage, zero_persist=0)
+    run = make_run(Schedule([StageConfig(response_limit=24, prompts_per_step=2, group_size=4)], config))
+    learner = run.learner()
+    learner.begin()
+    run.feed()
+    learner.run(1, threading.Event())
+    (run.model / "tokenizer.json").write_text("{}")
+    count = export_checkpoint(run.checkpoints.newest(), run.model, tmp_path / "out")
+    (run.model / "tokenizer.json").unlink()
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    trained = {name: weight.clone() for name, weight in learner._ranks.rank._engine.weights()}
+    exported = dict(model.named_parameters())
+    assert exported.keys() == trained.keys()
+    assert all(torch.equal(exported[name], trained[name]) for name in trained)
+    initial = dict(AutoModelForCausalLM.from_pretrained(run.model).named_parameters())
+    assert not any(torch.equal(exported[name], initial[name]) for name in trained)
+    assert count == sum(weight.numel() for weight in trained.values())
+    assert (tmp_path / "out" / "tokenizer.json").exists()
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float32"
+    with pytest.raises(CheckpointError, match="not empty"):
+        export_checkpoint(run.checkpoints.newest(), run.model, tmp_path / "out")
