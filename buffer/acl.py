@@ -30,7 +30,7 @@ _WRITE = (
     *("zadd", "zrem", "zpopmin", "rpush"),
 )
 _FUNCTIONS: dict[Role, tuple[str, ...]] = {
-    "generator": ("lease", "finished", "drop", "heartbeat"),
+    "generator": ("lease", "finished", "push", "drop", "heartbeat"),
     "learner": (
         *(
             "open",

@@ -163,7 +163,7 @@ class Claiming(RunControl):
         reasons: dict[GroupId, str] = {}
         for start in range(0, len(groups), _FETCH_AT_ONCE):
             some = groups[start : start + _FETCH_AT_ONCE]
-            for group, body in zip(some, self._bodies([group.body_key for group in some]), strict=True):
+            for group, body in zip(some, self.bodies([group.body_key for group in some]), strict=True):
                 try:
                     found.append(self._decode(group.summary.id, body))
                 except CorruptBody as error:
@@ -172,7 +172,8 @@ class Claiming(RunControl):
             raise CorruptGroup(reasons)
         return found
 
-    def _bodies(self, keys: Sequence[str]) -> list[bytes | None]:
+    def bodies(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Bodies as they are stored, in one round trip; None where there is none."""
         pipe = self.client.pipeline(transaction=False)
         for key in keys:
             pipe.get(key)

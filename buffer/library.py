@@ -116,6 +116,12 @@ class Functions:
         words = self.words(name, *arguments, incarnation=incarnation)
         return self.patiently(lambda: run_command(self.client, words), name)
 
+    def noted(self, refusal: Exception) -> Exception:
+        """``refusal``, remembered: Lost is said once, the next call speaks to whatever run is there then."""
+        if isinstance(refusal, Lost):
+            self.incarnation = ""
+        return refusal
+
     def patiently(self, attempt: Any, what: str) -> Any:
         """Run ``attempt`` until Redis answers, at most ``patience_seconds``; every repetition is logged."""
         deadline, pause = time.monotonic() + self.config.patience_seconds, 0.05
@@ -125,10 +131,7 @@ class Functions:
             except redis.exceptions.AuthenticationError:
                 raise
             except redis.exceptions.ResponseError as error:
-                refusal = translate(error)
-                if isinstance(refusal, Lost):
-                    self.incarnation = ""  # said once; the next call speaks to whatever run is there now
-                raise refusal from error
+                raise self.noted(translate(error)) from error
             except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
                 left = deadline - time.monotonic()
                 if left <= 0:

@@ -39,10 +39,11 @@ def outcomes_from_counts(counts: Mapping[str, int]) -> Outcomes:
         if name.startswith("rate:"):
             source, _, bucket = name.removeprefix("rate:").rpartition(":")
             rates.setdefault(source, [0] * len(PASS_RATE_BUCKETS))[int(bucket)] = number
+    all_wrong, all_right = (sum(row[bucket] for row in rates.values()) for bucket in (0, -1))
     return Outcomes(
-        all_right=counts.get("kind:all_right", 0),
-        all_wrong=counts.get("kind:all_wrong", 0),
-        mixed=counts.get("kind:mixed", 0),
+        all_right=all_right,
+        all_wrong=all_wrong,
+        mixed=sum(map(sum, rates.values())) - all_right - all_wrong,
         samples=counts.get("samples", 0),
         tokens=counts.get("tokens", 0),
         pass_rates={source: tuple(row) for source, row in sorted(rates.items())},

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import redis
 import structlog
 
+from buffer.bodies import BodyWriter, Finished
 from buffer.books import DropReason
 from buffer.codec import encode_group, encode_summary
 from buffer.config import BufferConfig
 from buffer.control import RunControl
 from buffer.difficulty import observe, standing
 from buffer.leases import HeldLease, Lease, LeaseJudge
-from buffer.library import Argument, BufferFull, BufferRefusal
+from buffer.library import Argument
 from buffer.metrics import CODEC_SECONDS, PAYLOAD_BYTES
 from buffer.rollout import GroupId, GroupSummary, RolloutGroup
 
@@ -45,8 +45,21 @@ class Pushing(RunControl):
         self._judge = LeaseJudge(config.lease_seconds)
 
     def push(self, lease: Lease, group: RolloutGroup) -> PushResult:
-        """Hand in a finished group with its body; ends its lease. Waits while Redis is full, then raises
-        BufferFull."""
+        """Hand in a finished group with its body; ends its lease.
+
+        Waits while Redis is full, at most ``push_seconds``, then raises BufferFull.
+        """
+        return self.push_many([(lease, group)])[0]
+
+    def push_many(self, finished: Sequence[tuple[Lease, RolloutGroup]]) -> list[PushResult]:
+        """As ``push`` for several groups in one round trip; one result for each, in order."""
+        ready = [self._finished(lease, group) for lease, group in finished]
+        writer = BodyWriter(self._functions, self.config.push_seconds, self.wait_bell)
+        replies = iter(writer.send([group for group in ready if isinstance(group, Finished)]))
+        return [_result(next(replies)) if isinstance(group, Finished) else group for group in ready]
+
+    def _finished(self, lease: Lease, group: RolloutGroup) -> Finished | PushResult:
+        """The group as it is sent, or how it ended because it cannot be."""
         if group.id != lease.group or group.stage != lease.stage:
             raise ValueError(
                 f"group {group.id} of stage {group.stage} is not what lease {lease.group} is for"
@@ -57,43 +70,18 @@ class Pushing(RunControl):
         if len(body) > self.config.max_body_bytes:
             self.drop(lease, "oversize", sum(group.summary.lengths))
             return PushResult("refused", "oversize")
-        summary = group.summary
+        return self.prepare(lease, group.summary, body)
+
+    def prepare(self, lease: Lease, summary: GroupSummary, body: bytes) -> Finished:
+        """What is sent to push a group whose body is encoded already."""
         words = self._functions.words(
             "finished",
             *self._report(lease, summary),
             *(*summary.oldest, *summary.newest, encode_summary(summary)),
             incarnation=lease.incarnation,
         )
-        key = self._functions.key("body", group.id, lease.attempt)
-        return _result(self._write_body(key, body, words, f"group {group.id}"))
-
-    def _write_body(self, key: str, body: bytes, words: list[Argument], what: str) -> Any:
-        def attempt() -> Any:
-            pipe = self.client.pipeline(transaction=True)
-            pipe.set(key, body)
-            pipe.execute_command(*words)  # type: ignore[no-untyped-call]
-            return pipe.execute()[1]
-
-        deadline = time.monotonic() + self.config.push_seconds
-        while True:
-            try:
-                return self._functions.patiently(attempt, "push")
-            except BufferRefusal:
-                self.client.unlink(key)  # the body was set before the function refused
-                raise
-            except redis.exceptions.ResponseError as error:
-                left = deadline - time.monotonic()
-                if "maxmemory" not in str(error):
-                    raise
-                if left <= 0:
-                    raise BufferFull(
-                        f"no memory in Redis for {what} ({len(body)} bytes) "
-                        f"in {self.config.push_seconds:.0f} s: raise its limit; is the learner at work?"
-                    ) from error
-                _log.warning(
-                    "waiting for memory in redis", group=what, bytes=len(body), seconds_left=round(left)
-                )
-                self.wait_bell(min(left, 5.0))
+        key = self._functions.key("body", lease.group, lease.attempt)
+        return Finished(str(lease.group), key, body, words)
 
     def reject(self, lease: Lease, summary: GroupSummary) -> PushResult:
         """End a group that is not worth training on: place, lease and statistics in one call; no body."""

@@ -14,13 +14,8 @@ local function overdue(run, stage, need)
     return 0, -1
 end
 
-local function told_claim(run, ids)
-    local answer = { 'claimed' }
-    for _, id in ipairs(ids) do
-        local group = read_group(run, id)
-        answer[#answer + 1] = { id, group[ATTEMPT], redis.call('HGET', run.summaries, id) or '' }
-    end
-    return answer
+local function claimed_row(run, id, group)
+    return { id, group[ATTEMPT], redis.call('HGET', run.summaries, id) or '' }
 end
 
 local KEEP_ENDED = 4 -- steps for which an ended group still answers late copies, beyond the staleness bound
@@ -32,16 +27,22 @@ local function forget_ended(run)
 end
 
 local function take(run, stage, need)
-    local popped, ids = redis.call('ZPOPMIN', pending(run, stage), need), {}
+    local popped, answer = redis.call('ZPOPMIN', pending(run, stage), need), { 'claimed' }
     for i = 1, #popped, 2 do
         local id = popped[i]
         local group = read_group(run, id)
         group[PLACE] = CLAIMED
         write_group(run, id, group)
         redis.call('RPUSH', claim_key(run, run.next), id)
-        ids[#ids + 1] = id
+        answer[#answer + 1] = claimed_row(run, id, group)
     end
-    return ids
+    return answer
+end
+
+local function take_again(run, ids)
+    local answer = { 'claimed' }
+    for _, id in ipairs(ids) do answer[#answer + 1] = claimed_row(run, id, read_group(run, id)) end
+    return answer
 end
 
 -- The learner says again what it announced, in case this Redis forgot.
@@ -60,7 +61,7 @@ redis.register_function {
         local run, step = load_run(keys, args), tonumber(args[3])
         fence(run, args[2])
         local held = redis.call('LRANGE', claim_key(run, step), 0, -1)
-        if #held > 0 then return told_claim(run, held) end
+        if #held > 0 then return take_again(run, held) end
         if step > run.next then return { 'behind', run.next } end
         if step < run.next then fail('STEP', 'step ' .. run.next .. ' is claimed next, not ' .. step) end
         announce(run, args[4])
@@ -72,10 +73,10 @@ redis.register_function {
             return { 'short', have, need, redis.call('ZCARD', flying(run, stage)), late_ones, version }
         end
         forget_ended(run)
-        local ids = take(run, stage, need)
+        local answer = take(run, stage, need)
         redis.call('HSET', run.control, 'next', step + 1, 'flat_in_a_row', 0)
         ring(run, 'room', 'claim')
-        return told_claim(run, ids)
+        return answer
     end,
 }
 

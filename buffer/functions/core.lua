@@ -40,10 +40,13 @@ local function fence(run, lineage)
     end
 end
 
-local function key(run, ...) return run.run .. ':' .. table.concat({ ... }, ':') end
+local function key(run, name, part)
+    return part and run.run .. ':' .. name .. ':' .. part or run.run .. ':' .. name
+end
+
 local function flying(run, stage) return key(run, 'in_flight', stage) end
 local function pending(run, stage) return key(run, 'pending', stage) end
-local function body_key(run, id, attempt) return key(run, 'body', id, attempt) end
+local function body_key(run, id, attempt) return run.run .. ':body:' .. id .. ':' .. attempt end
 
 local function read_group(run, id)
     local packed = redis.call('HGET', run.groups, id)
@@ -51,7 +54,7 @@ local function read_group(run, id)
 end
 
 local function write_group(run, id, group) redis.call('HSET', run.groups, id, cmsgpack.pack(group)) end
-local function count(run, field, by) redis.call('HINCRBY', run.books, field, by or 1) end
+local function count(run, field, by) return redis.call('HINCRBY', run.books, field, by or 1) end
 local function ring(run, bell, text) redis.call('PUBLISH', key(run, 'bell', bell), text) end
 
 -- Stages: flat triples {first step, batch, group size, ...}; index 0 is the first stage.
@@ -104,7 +107,7 @@ end
 local function forget_work(run, id, group)
     if group[PLACE] == FLYING then
         redis.call('ZREM', flying(run, group[STAGE]), id)
-        redis.call('ZREM', run.lost, id)
+        if group[ACTOR] == '' then redis.call('ZREM', run.lost, id) end
         redis.call('HDEL', run.progress, id)
     elseif group[PLACE] == PENDING then
         redis.call('ZREM', pending(run, group[STAGE]), id)

@@ -10,9 +10,7 @@ end
 
 -- Statistics of all finished groups, flat ones too, under the step that is claimed next.
 local function note_outcome(run, source, pass_rate, samples, tokens)
-    local kind = pass_rate >= 1 and 'all_right' or pass_rate <= 0 and 'all_wrong' or 'mixed'
     local outcomes = key(run, 'outcomes', run.next)
-    redis.call('HINCRBY', outcomes, 'kind:' .. kind, 1)
     redis.call('HINCRBY', outcomes, 'rate:' .. source .. ':' .. bucket(pass_rate), 1)
     redis.call('HINCRBY', outcomes, 'samples', samples)
     redis.call('HINCRBY', outcomes, 'tokens', tokens)
@@ -44,14 +42,17 @@ local function refuse(run, id, group, attempt, reason, tokens)
 end
 
 -- ARGV: incarnation, group, attempt, history, standing, until epoch, pass rate, samples, tokens, then for a push:
--- oldest lineage, oldest step, newest lineage, newest step, summary. Without them the group was flat: a reject.
+-- oldest lineage, oldest step, newest lineage, newest step, summary, and the body if it was not set beside the
+-- call. Without all of these the group was flat: a reject.
 local function finished(keys, args)
     local run, id, attempt, tokens = load_run(keys, args), args[2], args[3], tonumber(args[9])
     local group = read_group(run, id)
     if not group or group[PLACE] ~= FLYING then return late(run, id, group, attempt) end
     if args[10] then
         local oldest = tonumber(args[11])
-        if not (valid(run, args[10], oldest) and valid(run, args[12], tonumber(args[13]))) then
+        local newest = tonumber(args[13])
+        local one_version = args[10] == args[12] and oldest == newest
+        if not (valid(run, args[12], newest) and (one_version or valid(run, args[10], oldest))) then
             return refuse(run, id, group, attempt, 'invalid lineage', tokens)
         elseif oldest + run.staleness < run.next then
             return refuse(run, id, group, attempt, 'stale', tokens)
@@ -60,12 +61,12 @@ local function finished(keys, args)
             return { 'duplicate', '' }
         end
         forget_work(run, id, group)
-        group[STEP], group[LINEAGE], group[NEWEST], group[BODY] = oldest, tonumber(args[12]), tonumber(args[13]), true
+        group[STEP], group[LINEAGE], group[NEWEST], group[BODY] = oldest, tonumber(args[12]), newest, true
         group[PLACE], group[ATTEMPT] = PENDING, attempt
         write_group(run, id, group)
-        count(run, 'pushed')
+        if args[15] then redis.call('SET', body_key(run, id, attempt), args[15]) end
         redis.call('HSET', run.summaries, id, args[14])
-        local arrival = redis.call('HINCRBY', run.control, 'arrivals', 1) % SLOT
+        local arrival = count(run, 'pushed') % SLOT
         redis.call('ZADD', pending(run, group[STAGE]), string.format('%.0f', oldest * SLOT + arrival), id)
     else
         group[ATTEMPT] = attempt
@@ -84,6 +85,7 @@ local function finished(keys, args)
 end
 
 redis.register_function { function_name = 'magicrl_v1_finished', flags = { 'allow-oom' }, callback = finished }
+redis.register_function { function_name = 'magicrl_v1_push', callback = finished } -- with a body: not above the limit
 
 -- ARGV: incarnation, group, attempt, reason, tokens.
 redis.register_function {

@@ -194,7 +194,7 @@ def fits(buffer: RolloutBuffer, lease: Lease) -> bool:
 
 
 def test_full_memory_holds_writers_back_and_never_the_learner(folder: Path) -> None:
-    with EmbeddedRedis(folder, memory_bytes=8 * 2**20) as server:
+    with EmbeddedRedis(folder, memory_bytes=12 * 2**20) as server:
         run = Run(server.url, batch=4, max_staleness=4, push_seconds=0.3)
         leases = run.pool.lease("g", PolicyVersion(1, 0), 20).leases
         pushed = sum(1 for _ in itertools.takewhile(lambda lease: fits(run.buffer, lease), leases))
@@ -275,7 +275,7 @@ def proxied(folder: Path) -> Iterator[tuple[Run, Proxy]]:
 
 
 FUNCTIONS = (
-    "lease finished drop heartbeat leases lose claim commit unclaim announce stop books checkpoint_begun"
+    "lease finished push drop heartbeat leases lose claim commit unclaim announce stop books checkpoint_begun"
 )
 
 
@@ -302,7 +302,8 @@ def test_the_line_breaks_in_the_middle_of_a_call(
     assert buffer.reject(leases[0], group_for(leases[0], (0, 0)).summary).accepted
     buffer.drop(leases[1], "drained")
     leases = leases[2:] + pool.lease("g", version, 9).leases
-    assert all(buffer.push(lease, group_for(lease)).accepted for lease in leases)
+    assert buffer.push(leases[0], group_for(leases[0], tokens=20_000)).accepted  # so large that it is SET
+    assert all(buffer.push(lease, group_for(lease)).accepted for lease in leases[1:])
     assert isinstance(buffer.claim(1, 0), Claim)
     buffer.unclaim(1, 0, [])
     claim = buffer.claim(1, 0)
