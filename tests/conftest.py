@@ -21,9 +21,10 @@ Sample = dict[str, Any]
 Ask = Callable[..., list[Sample]]
 
 
-@pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[Callable[[str], Ask]]:
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Ask]]:
     """Starts a real Prometheus with a configuration's text; gives a function that asks it a PromQL query."""
+    tmp_path = tmp_path_factory.mktemp("prometheus")
     if shutil.which("prometheus") is None:
         pytest.skip("needs prometheus: apt-get install prometheus")
     running: list[subprocess.Popen[bytes]] = []

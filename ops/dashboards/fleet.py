@@ -128,9 +128,13 @@ _WEIGHTS = Row(
             "Published",
             (
                 Query(rate("magicrl_weights_broadcast_bytes_total"), "bytes/s"),
-                Query(increase("magicrl_weights_broadcast_failures_total"), "failures"),
+                Query(
+                    increase("magicrl_gen_weights_failures_total", "reason"),
+                    "not loaded: {{reason}}",
+                    "weights that do not load",
+                ),
             ),
-            "Bytes per second, and failed publications.",
+            "Bytes published per second, and versions that a generator could not load.",
             unit="bytes",
         ),
     ),

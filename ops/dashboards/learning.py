@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ops.dashboards.panel import Dashboard, Panel, Query, Row
-from ops.dashboards.promql import buckets, gauge, increase, mean, quantile, rate, share
+from ops.dashboards.promql import buckets, gauge, increase, mean, quantile, rate, share, signed_mean
 
 _ENTROPY = Row(
     "Entropy",
@@ -204,7 +204,7 @@ _FORM = Row(
         ),
         Panel(
             "Reward components",
-            (Query(mean("magicrl_rollout_reward", "component"), "{{component}}"),),
+            (Query(signed_mean("magicrl_rollout_reward", "component"), "{{component}}"),),
             "Mean of each part of the reward.",
         ),
         Panel(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ops.dashboards.panel import Dashboard, Panel, Query, Row
-from ops.dashboards.promql import gauge, largest, mean, quantile, rate, share
+from ops.dashboards.promql import gauge, largest, mean, quantile, rate, share, signed_mean
 
 _NOW = Row(
     "Now",
@@ -54,7 +54,7 @@ _LEARNING = Row(
         Panel(
             "Reward and accuracy",
             (
-                Query(mean("magicrl_rollout_reward", where='component="total"'), "reward"),
+                Query(signed_mean("magicrl_rollout_reward", where='component="total"'), "reward"),
                 Query(share("magicrl_rollout_outcomes_total", 'outcome="correct"'), "accuracy"),
                 Query(
                     share("magicrl_rollout_untruncated_outcomes_total", 'outcome="correct"'),

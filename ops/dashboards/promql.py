@@ -28,6 +28,12 @@ def mean(histogram: str, *by: str, where: str = "") -> str:
     return f"{rate(histogram + '_sum', *by, where=where)} / {rate(histogram + '_count', *by, where=where)}"
 
 
+def signed_mean(histogram: str, *by: str, where: str = "") -> str:
+    """As ``mean`` where observations may be negative: the sum may fall, which a rate takes for a restart."""
+    total = f"sum{_by(by)} (delta({histogram}_sum{_select(where)}[WINDOW]))"
+    return f"{total} / sum{_by(by)} (increase({histogram}_count{_select(where)}[WINDOW]))"
+
+
 def buckets(histogram: str) -> str:
     """What a heatmap draws: how many observations fell into each bucket within the window."""
     return increase(histogram + "_bucket", "le")
