@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +41,14 @@ def judge(tests: Tests, program: str, config: CodeConfig, *, bare: bool) -> Iter
                 yield Ruling(False, f"all tests together took over {config.total_seconds:g} s")
                 continue
             try:
-                yield _one(tests, test, expected, sandbox, bare)
+                yield _one(tests, test, expected, sandbox, bare=bare)
             except SandboxBroken as broken:
                 yield Ruling(False, f"input {_short(test)}: {broken}")
                 deadline = 0.0
 
 
 def _one(
-    tests: StdinTests | CallTests, test: Any, expected: Expected, sandbox: Sandbox, bare: bool
+    tests: StdinTests | CallTests, test: Any, expected: Expected, sandbox: Sandbox, *, bare: bool
 ) -> Ruling:
     config = sandbox.config
     if isinstance(tests, StdinTests):
@@ -59,7 +60,7 @@ def _one(
     if trouble := _trouble(outcome, config):
         return Ruling(False, f"input {_short(test)}: {trouble}")
     if tests.checker:
-        right = _check(tests.checker, test, output, expected, config, bare)
+        right = _check(tests.checker, [test, output, expected.values[0]], config, bare=bare)
     elif isinstance(tests, StdinTests):
         right = same_text(expected, output, config.float_tolerance)
     else:
@@ -92,49 +93,73 @@ def _trouble(outcome: Outcome, config: CodeConfig) -> str:
     return f"exit status {outcome.status >> 8}" + (f", {last[-1][:120]}" if last else "")
 
 
-def _check(checker: str, test: Any, output: Any, expected: Expected, config: CodeConfig, bare: bool) -> bool:
-    """The problem's own checker, in a sandbox of its own."""
-    with Sandbox(config, bare=bare) as sandbox:
+def _check(checker: str, arguments: list[Any], config: CodeConfig, *, bare: bool) -> bool:
+    """The verdict of the problem's own checker."""
+    with referee(config, bare=bare) as sandbox:
         sandbox.load(checker)
-        outcome = sandbox.call("check", values.dumps([test, output, expected.values[0]]).encode())
-        if outcome.status != 0:
-            raise CheckerFailed(f"the row's checker failed: {_trouble(outcome, config)}")
-        return _returned(outcome) is True
+        outcome = sandbox.call("check", values.dumps(arguments).encode())
+    if outcome.status != 0:
+        raise CheckerFailed(f"the row's checker failed: {_trouble(outcome, config)}")
+    return _returned(outcome) is True
 
 
 class CheckerFailed(RuntimeError):
     """The checker that came with the problem did not give a verdict."""
 
 
+_referees: dict[tuple[CodeConfig, bool], Sandbox] = {}
+
+
+@contextmanager
+def referee(config: CodeConfig, *, bare: bool) -> Iterator[Sandbox]:
+    """A sandbox for code that comes with the dataset: checkers and tests.
+
+    It sees a program's results as data and never runs the program, so it is kept for the next response;
+    after any trouble it is thrown away.
+    """
+    sandbox = _referees.pop((config, bare), None) or Sandbox(config, bare=bare)
+    try:
+        yield sandbox
+    except BaseException:
+        sandbox.close()
+        raise
+    _referees[config, bare] = sandbox
+
+
+def close_referees() -> None:
+    """End the kept sandboxes; they also end with this process."""
+    while _referees:
+        _referees.popitem()[1].close()
+
+
 def _run_test_code(tests: CodeTests, program: str, inside: Sandbox, deadline: float, *, bare: bool) -> Ruling:
     """Test code in one sandbox calls the program in another; only plain data passes, through here."""
-    with Sandbox(inside.config, bare=bare) as outside:
-        try:
-            inside.load(f"{tests.prefix}\n\n{program}" if tests.prefix else program)
-            inside.serve({"role": "program"})
-            hello, _ = _wait(inside, deadline)
-            if "names" not in hello:
-                return Ruling(False, f"the program does not load: {_last_line(hello)}")
+    try:
+        inside.load(f"{tests.prefix}\n\n{program}" if tests.prefix else program)
+        inside.serve({"role": "program"})
+        hello, _ = _wait(inside, deadline)
+        if "names" not in hello:
+            return Ruling(False, f"the program does not load: {_last_line(hello)}")
+        with referee(inside.config, bare=bare) as outside:
             outside.load(tests.source)
             names = [str(name) for name in hello["names"]][:2000]
             outside.serve({"role": "tests", "names": names, "entry": tests.entry})
             return _relay(tests, inside, outside, deadline)
-        except SandboxBroken as broken:
-            return Ruling(False, str(broken))
+    except SandboxBroken as broken:
+        return Ruling(False, str(broken))
 
 
 def _relay(tests: CodeTests, inside: Sandbox, outside: Sandbox, deadline: float) -> Ruling:
     last = ""
     while True:
         header, body = _wait(outside, deadline)
-        if header.get("done") is True:
-            return Ruling(True)
         if "call" not in header:
-            return Ruling(False, _failed(tests, header, last))
+            _wait(outside, deadline)  # the report on the tests' process
+            return Ruling(True) if header.get("done") is True else Ruling(False, _failed(tests, header, last))
         inside.send({"call": header["call"]}, body)
         answer, result = _wait(inside, deadline)
         if not {"returned", "raised"} & answer.keys():
-            return Ruling(False, f"the program ended: {_last_line(answer)}")
+            raise SandboxBroken(f"the program ended: {_last_line(answer)}")
         last = str(answer.get("raised", "")) or _first_of(result)
         kept: dict[str, Any] = {key: answer[key] for key in ("returned", "raised") if key in answer}
         outside.send(kept, result)

@@ -6,13 +6,12 @@ out as data and come back as data.
 
 from __future__ import annotations
 
+import _socket
 import builtins
 import json
 import os
-import socket
 import struct
 import sys
-import traceback
 import types
 from collections.abc import Callable
 from typing import Any
@@ -32,19 +31,19 @@ from typing import *
 """What function-call problems take for granted."""
 
 
-def send(link: socket.socket, header: dict[str, Any], body: bytes = b"") -> None:
+def send(link: _socket.socket, header: dict[str, Any], body: bytes = b"") -> None:
     """Write one frame: the lengths of header and body (4 bytes each), header as JSON, body."""
     text = json.dumps(header).encode()
     link.sendall(struct.pack(">II", len(text), len(body)) + text + body)
 
 
-def receive(link: socket.socket) -> tuple[dict[str, Any], bytes]:
+def receive(link: _socket.socket) -> tuple[dict[str, Any], bytes]:
     """Read one frame; ends the process when the other side is gone."""
     header, body = struct.unpack(">II", _exactly(link, 8))
     return json.loads(_exactly(link, header)), _exactly(link, body)
 
 
-def _exactly(link: socket.socket, size: int) -> bytes:
+def _exactly(link: _socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         part = link.recv(min(size - len(data), 1 << 20))
@@ -76,7 +75,7 @@ def target(names: dict[str, Any], expression: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def serve_program(link: socket.socket, source: str) -> None:
+def serve_program(link: _socket.socket, source: str) -> None:
     """Answer calls until the other side is gone."""
     names = load(source, prelude=True)
     known = [name for name, value in names.items() if callable(value) and not name.startswith("__")]
@@ -88,7 +87,11 @@ def serve_program(link: socket.socket, source: str) -> None:
 
 
 def _answer(
-    link: socket.socket, name: str, body: bytes, names: dict[str, Any], targets: dict[str, Callable[..., Any]]
+    link: _socket.socket,
+    name: str,
+    body: bytes,
+    names: dict[str, Any],
+    targets: dict[str, Callable[..., Any]],
 ) -> None:
     try:
         if name not in targets:
@@ -100,7 +103,7 @@ def _answer(
         send(link, {"raised": type(error).__name__}, str(error)[:300].encode(errors="replace"))
 
 
-def serve_tests(link: socket.socket, source: str, known: list[str], entry: str) -> None:
+def serve_tests(link: _socket.socket, source: str, known: list[str], entry: str) -> None:
     """Run test code in which the program's functions are remote ones; ``candidate`` stands for ``entry``."""
     names: dict[str, Any] = {"__name__": "tests"}
     exec(PRELUDE, names)
@@ -111,13 +114,21 @@ def serve_tests(link: socket.socket, source: str, known: list[str], entry: str) 
         exec(compile(source, "tests.py", "exec", dont_inherit=True), names)
         send(link, {"done": True})
     except BaseException as error:  # noqa: BLE001 - a failing test is a result
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == "tests.py"]
-        why = {"failed": type(error).__name__, "line": lines[-1] if lines else 0, "why": str(error)[:300]}
+        why = {"failed": type(error).__name__, "line": _line(error.__traceback__), "why": str(error)[:300]}
         send(link, why)
 
 
-def _remote(link: socket.socket, name: str) -> Callable[..., Any]:
+def _line(trace: types.TracebackType | None) -> int:
+    """The innermost line of the tests that an error went through."""
+    line = 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "tests.py":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _remote(link: _socket.socket, name: str) -> Callable[..., Any]:
     """A function of the program: data out, data back, lists that it changed in place included."""
 
     def remote(*args: Any, **kwargs: Any) -> Any:

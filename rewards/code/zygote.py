@@ -7,10 +7,9 @@ as data from a hostile source.
 
 from __future__ import annotations
 
+import _socket  # socket itself takes longer to import than all else here
 import atexit
 import bisect  # noqa: F401 - imported once here, so that no program waits for it
-import decimal  # noqa: F401
-import fractions  # noqa: F401
 import functools  # noqa: F401
 import gc
 import heapq  # noqa: F401
@@ -19,16 +18,12 @@ import itertools  # noqa: F401
 import math  # noqa: F401
 import operator  # noqa: F401
 import os
-import random  # noqa: F401
 import re  # noqa: F401
 import resource
 import signal
-import socket
-import string  # noqa: F401
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +37,7 @@ CLEAN_SECONDS = 2.0
 
 def main() -> None:
     """Serve requests until the other side closes the socket that is our standard input."""
-    link = socket.socket(fileno=os.dup(0))
+    link = _socket.socket(fileno=os.dup(0))
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -62,7 +57,7 @@ def main() -> None:
 
 
 def _test(
-    link: socket.socket, request: dict[str, Any], body: bytes, source: str
+    link: _socket.socket, request: dict[str, Any], body: bytes, source: str
 ) -> tuple[dict[str, Any], bytes]:
     """Run one test in a child; the report on it and its output."""
     stdin = body if request["op"] == "stdin" else b""
@@ -110,7 +105,7 @@ def _write(fd: int, content: bytes, write: Callable[[int, Any], int] = os.write)
         view = view[write(fd, view) :]
 
 
-def _child(link: socket.socket, request: dict[str, Any], body: bytes, source: str, fds: list[int]) -> None:
+def _child(link: _socket.socket, request: dict[str, Any], body: bytes, source: str, fds: list[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.setsid()
     os.chdir(SCRATCH[0])
@@ -159,6 +154,8 @@ def _finish(work: Callable[[], object]) -> None:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException:  # noqa: BLE001 - whatever the program raised is its exit status
         status = 1
+        import traceback
+
         traceback.print_exc(limit=-3)
     try:
         threading._shutdown()  # type: ignore[attr-defined]

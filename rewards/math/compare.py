@@ -69,8 +69,12 @@ def _named(gold: Answer, answer: Answer) -> bool:
             return _functions(gold, answer)
         return gold.name.strip() == answer.name.strip() and matches(gold.value, answer.value)
     if isinstance(answer, Named):
-        return (not isinstance(gold, Relation) and matches(gold, answer.value)) or _as_equation(gold, answer)
-    return isinstance(gold, Named) and (matches(gold.value, answer) or _as_equation(answer, gold))
+        return _as_equation(gold, answer) if isinstance(gold, Relation) else matches(gold, answer.value)
+    assert isinstance(gold, Named)
+    if isinstance(answer, Relation):  # not solved for the name: fine for a curve, not for a number
+        has_variables = isinstance(gold.value, Quantity) and bool(variables(gold.value.tree))
+        return has_variables and _as_equation(answer, gold)
+    return matches(gold.value, answer)
 
 
 def _functions(gold: Named, answer: Named) -> bool:
@@ -90,7 +94,7 @@ def _as_equation(relation: Answer, named: Named) -> bool:
     if not (isinstance(relation, Relation) and relation.sign == "=" and isinstance(named.value, Quantity)):
         return False
     difference = subtract(("var", named.name), named.value.tree)
-    return bool(variables(named.value.tree)) and proportional(relation.difference, difference, positive=False)
+    return proportional(relation.difference, difference, positive=False)
 
 
 def _region(gold: Answer, answer: Answer) -> bool:
@@ -168,7 +172,7 @@ def _is_assignment(group: Group) -> bool:
 
 
 def _is_ordered(group: Group) -> bool:
-    """Whether a list's order is part of it: values for several names, and letters that are not in their own order."""
+    """Whether a list's order is part of it: values for several names, letters out of their own order."""
     letters = [item.tree[1] for item in group.items if isinstance(item, Quantity) and item.tree[0] == "var"]
     shuffled = len(letters) == len(group.items) and letters != sorted(letters) and group.kind == "list"
     return shuffled or _is_assignment(group)

@@ -11,15 +11,16 @@ BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
 JOINER = re.compile(r"[\s,;、$]*(?:and|or|和|或|与)?[\s,;、$]*(?:\\?[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?[\s$]*")
 MARKER = re.compile(
     r"(?:\b(?:final\s+)?answer(?:\s+(?:is|should\s+be|must\s+be|equals)\b|\s*[:：=])|\bans\s*[:：=]"
-    r"|最?[终后]?答案[是为]?\s*[:：]?|####)[\s:：*]*(?:\\?\[|\\?\(|\$\$?)?",
+    r"|最?[终后]?答案[是为]?\s*[:：]?|####)[\s:：*]*(?:\\\[|\\\(|\$\$?)?",
     re.I,
 )
 MARKER_LINE = re.compile(
     r"^[\s#*>]*(?:(?:final\s+)?answer\s*\**\s*[:：]|最?[终后]?答案\s*[:：])[\s*]*(.+)$", re.I | re.M
 )
 CONCLUDES = re.compile(
-    r"^\W*(?:(?:so|thus|therefore|hence|then|finally|consequently|in\s+(?:conclusion|total)|we\s+(?:get|have|find)|the)\b"
-    r"|因此|所以|故|综上).{0,200}?(?:\b(?:is|are|equals|be|get|obtain|gives?|yields?)\b|=|为|是)\s*:?\s*(?P<answer>.+)$",
+    r"^\W*(?:(?:(?:so|thus|therefore|hence|then|finally|consequently|in\s+(?:conclusion|total)|the)\b|因此|所以|故|综上)"
+    r".{0,200}?(?:\b(?:is|are|equals|be|get|obtain|gives?|yields?)\b|=|为|是)|we\s+(?:get|obtain|find|have)\b)"
+    r"\s*:?\s*(?P<answer>.+)$",
     re.I | re.S,
 )
 SENTENCE_END = re.compile(
@@ -109,10 +110,10 @@ def _stated(text: str) -> str | None:
                 break
         return _clean(_sentence(statement))
     sentences = [part.strip() for part in SENTENCE_END.split(text) if part and part.strip()]
-    if len(sentences) == 1 and len(text) <= BARE and not re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}", text):
-        return _clean(sentences[0])  # nothing but the answer
-    conclusion = CONCLUDES.match(sentences[-1]) if sentences else None
-    return _clean(_last_value(conclusion["answer"])) if conclusion else None
+    if conclusion := CONCLUDES.match(sentences[-1]) if sentences else None:
+        return _clean(_last_value(conclusion["answer"]))
+    bare = len(sentences) == 1 and len(text) <= BARE and not re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}", text)
+    return _clean(sentences[0]) if bare else None
 
 
 def _sentence(text: str) -> str:

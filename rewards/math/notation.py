@@ -46,7 +46,7 @@ COMMANDS = [
     (r"\\(?:mathbf|mathrm|bf|Bbb|mathds)\s*\{?R\}?(?![a-zA-Z])", r"\\mathbb{R}"),
     (r"\\(?:text(?:bf|it|rm|normal|sf)|math(?:rm|it|sf|normal))\s*\{", r"\\text{"),
     (r"\\(?:mbox|hbox|operatorname\*?|emph|rm)\s*\{", r"\\text{"),
-    (r"\\(?:q?quad|enspace|thinspace|hfill|newline|par)(?![a-z])|\\[,;:! >]|~", " "),
+    (r"\\(?:q?quad|enspace|thinspace|hfill|newline|par)(?![a-z])|(?<!\\)\\[,;:! >]|~", " "),
     (r"\\hspace\*?\{[^{}]*\}", " "),
     (r"\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\(?:degree|textdegree)(?![a-z])", r"^\\circ "),
     (r"\\ldots(?=\d)", r"\\ldots "),
@@ -89,7 +89,7 @@ def _unwrapped(text: str) -> str:
             if closed and left not in inner and not inner.endswith("\\"):
                 text = inner.strip()
         boxed = re.fullmatch(r"\\boxed\s*\{(.*)\}", text, re.S)
-        text = (boxed.group(1) if boxed else text).strip().rstrip(".,;。")
+        text = re.sub(r"(?<![.])[.,;。]$", "", (boxed.group(1) if boxed else text).strip())
     return re.sub(r"\\[()\[\]](?!\s*[a-z0-9]*[pe][mx])|(?<!\\)\$(?!\s*\d+(?:\.\d+)?$)(?=.*\$)", " ", text)
 
 

@@ -51,7 +51,9 @@ DECIMAL = re.compile(r"[+-]?\s*(\d*)\.(\d+)")
 
 def read_quantity(text: str) -> Quantity | None:
     """The quantity that ``text`` is; None if it is not one."""
-    text = re.sub(r"^\\text\{([^{}]*\d[^{}]*)\}$", r"\1", text.strip()).strip()
+    text = text.strip()
+    if worded := re.fullmatch(r"\\text\{([^{}]*\d[^{}]*)\}", text):
+        return plain_unit(worded[1].strip()) or read_quantity(worded[1])
     text = re.sub(r"^(.*\d)\s*([€£¥₹])$", r"\2\1", text)
     if scaled := SCALED.match(text):
         scale = SCALES[scaled["scale"].lower()]
@@ -111,8 +113,9 @@ def spelled_quantity(text: str) -> Quantity | None:
         return Quantity(("num", number))
     match = HAN_NUMBER.fullmatch(text)
     number = spelled_number(match[1]) if match else None
-    unit = read_unit(match[2]) if match else None
-    return None if number is None or unit is None else Quantity(("num", number), unit=unit)
+    if match is None or number is None or not is_known(match[2]):
+        return None
+    return Quantity(("num", number), unit=read_unit(match[2]))
 
 
 def plain_unit(text: str) -> Quantity | None:

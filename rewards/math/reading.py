@@ -14,7 +14,6 @@ from rewards.math.quantity import plain_unit, read_quantity, spelled_quantity
 from rewards.math.regions import complement, intersection, interval, solved, union, whole_line
 from rewards.math.relations import read_chain
 from rewards.math.split import bracketed, split, split_with
-from rewards.math.trees import variables
 from rewards.math.words import as_words
 
 AND_OR = r"\\text\{[\s,]*(?:and|or|和|或|与)[\s,]*\}|\b(?:and|or)\b|和|或|与"
@@ -80,9 +79,7 @@ def _roughly(exact: Answer, rounded: Answer) -> list[Answer]:
         return [exact, rounded] if close(exact.value.tree, rounded.tree) else []
     if isinstance(rounded, Quantity) and isinstance(exact, Quantity) and close(exact.tree, rounded.tree):
         return [exact, rounded]
-    if isinstance(exact, Quantity) and variables(exact.tree) <= frozenset([*exact.tree[1:2]]):
-        return [rounded]
-    return []
+    return [rounded] if isinstance(exact, Quantity) and exact.tree[0] == "var" else []
 
 
 def _words(text: str) -> list[Answer]:

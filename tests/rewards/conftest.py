@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,9 @@ def shared_lines(name: str) -> list[dict[str, Any]]:
     path = SHARED / name
     if not path.exists():
         pytest.skip(f"{name} is not at hand")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="session")

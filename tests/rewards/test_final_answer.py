@@ -47,6 +47,19 @@ STATED = [
     ("There are 5 of them somewhere", None),
     ("\\boxed{C} looked right.\n**Answer: D**", "D"),
     ("The answer is 7. Wait, it is \\boxed{5}", "5"),
+    ("42", "42"),
+    ("We get 42.", "42"),
+    ("So, x = 3 or x = 4.", "3 or x = 4"),
+    ("The correct answer is (B).", "(B)"),
+    ("The answer should be 6", "6"),
+    ("The answer is therefore $5$", "5"),
+    ("<think>a</think><answer> 5 </answer>", "5"),
+    ("The answer is 5<|im_end|>", "5"),
+    ("The final answer is: $\\boxed{12}$. I hope it is correct.", "12"),
+    ("The answer is $5$, which is prime.", "5"),
+    ("Therefore the area equals 12 square meters.", "12 square meters"),
+    ("After checking, 5 works and 6 does not.", None),
+    ("I am thinking about it", None),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import time
@@ -14,6 +13,7 @@ import pytest
 
 from rewards.code import container, probe
 from rewards.code.cgroup import ROOT, descendants
+from rewards.code.judge import close_referees
 from rewards.code.sandbox import Sandbox, SandboxBroken
 from rewards.code_tests import CodeReward
 from rewards.config import CodeConfig, RewardsConfig
@@ -149,11 +149,12 @@ while True: print("y" * 1000)
 
 @pytest.mark.parametrize("trick", HOSTILE)
 def test_hostile_programs_gain_nothing_and_leave_nothing(code_config: CodeConfig, trick: str) -> None:
+    close_referees()
     began = time.monotonic()
     score = _score(code_config, HOSTILE[trick], {**SUM, "outputs": ["?\n", "?\n"]})
     assert score.value == 0.0
     assert score.verdict == "wrong", score
-    assert descendants(os.getpid()) == [] or not _in_sandbox()
+    assert descendants(os.getpid()) == []
     assert time.monotonic() - began < 30
 
 
@@ -199,15 +200,17 @@ def test_memory_is_bounded_over_all_processes(code_config: CodeConfig) -> None:
 def test_one_test_finds_nothing_of_the_one_before(code_config: CodeConfig) -> None:
     with Sandbox(code_config) as sandbox:
         sandbox.load(
-            "import os\nprint(os.listdir('/tmp') + os.listdir('/dev/shm'))\nopen('/tmp/x', 'w')\nos.makedirs('/dev/shm/a/b')"
+            "import os\nprint(os.listdir('/tmp') + os.listdir('/dev/shm'))\n"
+            "open('/tmp/x', 'w')\n"
+            "os.makedirs('/dev/shm/a/b')"
         )
         assert [sandbox.run(b"").output for _ in range(2)] == [b"[]\n", b"[]\n"]
 
 
 def test_no_cgroup_is_left_behind(code_config: CodeConfig) -> None:
-    before = set(ROOT.glob("**/magicrl-*"))
+    before = set(ROOT.glob("*/magicrl-*"))
     _score(code_config, "print(8)")
-    assert set(ROOT.glob("**/magicrl-*")) <= before
+    assert set(ROOT.glob(f"*/magicrl-{os.getpid()}-*")) <= before
 
 
 def test_programs_are_refused_where_the_sandbox_is_missing_or_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,29 +242,31 @@ def test_enforcement_says_what_works(code_config: CodeConfig) -> None:
     assert all(row.works or row.fix for row in rows.values())
 
 
-@pytest.fixture(scope="module")
-def graders(code_config: CodeConfig) -> Any:
-    config = code_config.model_copy(update={"memory_bytes": 1 << 30, "total_seconds": 60})
+def _graded(config: CodeConfig, items: list[tuple[Problem, str]]) -> list[Score]:
+    config = config.model_copy(update={"memory_bytes": 1 << 30, "total_seconds": 60})
     with GraderPool(RewardsConfig(workers=2, code=config)) as pool:
-        yield pool
+        return pool.score_many(items)
 
 
-def test_graded_cases(graders: GraderPool, cases: Callable[[str], list[dict[str, Any]]]) -> None:
+def test_graded_cases(code_config: CodeConfig, cases: Callable[[str], list[dict[str, Any]]]) -> None:
     rows = cases("cases/code.jsonl")
-    scores = graders.score_many(
-        (Problem("code", json.dumps(row["tests"])), row["response"] or "") for row in rows
-    )
-    wrong = [
-        (row["id"], score) for row, score in zip(rows, scores, strict=True) if score.value != row["expected"]
-    ]
-    assert wrong == []
-    assert [
-        row["id"] for row, score in zip(rows, scores, strict=True) if score.verdict in ("error", "timeout")
-    ] == []
+    items = [(Problem("code", json.dumps(row["tests"])), row["response"] or "") for row in rows]
+    pairs = list(zip(rows, _graded(code_config, items), strict=True))
+    assert [(row["id"], score) for row, score in pairs if score.value != row["expected"]] == []
+    assert [row["id"] for row, score in pairs if score.verdict in ("error", "timeout")] == []
     forbidden = [path for row in rows for path in (row.get("checks") or {}).get("must_not_exist", [])]
     assert forbidden
     assert [path for path in forbidden if os.path.exists(path)] == []
-    assert _in_sandbox() == []
+    _wait_until_none_is_left()
+
+
+def _wait_until_none_is_left() -> None:
+    """Workers take their sandboxes along when their pool is closed."""
+    deadline = time.monotonic() + 5
+    close_referees()
+    while _in_sandbox():
+        assert time.monotonic() < deadline, f"programs survive: {_in_sandbox()}"
+        time.sleep(0.02)
 
 
 CHANGED = """
@@ -276,22 +281,16 @@ def {entry}(*args):
 """
 
 
-def test_human_eval(graders: GraderPool, cases: Callable[[str], list[dict[str, Any]]]) -> None:
+def test_human_eval(code_config: CodeConfig, cases: Callable[[str], list[dict[str, Any]]]) -> None:
     """Every canonical solution is right, and wrong once its return value is changed."""
-    path = Path(__file__).resolve().parents[3] / "shared" / "data" / "humaneval.jsonl.gz"
-    if not path.exists():
-        pytest.skip("HumanEval is not at hand")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
     items = []
+    rows = cases("data/humaneval.jsonl.gz")
     for row in rows:
-        tests = {key: row[key] for key in ("test", "entry_point", "prompt")}
+        tests = json.dumps({key: row[key] for key in ("test", "entry_point", "prompt")})
         whole = row["prompt"] + row["canonical_solution"]
-        items.append((Problem("code", json.dumps(tests)), _fenced(whole)))
-        items.append(
-            (Problem("code", json.dumps(tests)), _fenced(whole + CHANGED.format(entry=row["entry_point"])))
-        )
-    scores = graders.score_many(items)
+        changed = whole + CHANGED.format(entry=row["entry_point"])
+        items += [(Problem("code", tests), _fenced(whole)), (Problem("code", tests), _fenced(changed))]
+    scores = _graded(code_config, items)
     assert [row["task_id"] for row, score in zip(rows, scores[::2], strict=True) if score.value != 1.0] == []
     assert [
         row["task_id"] for row, score in zip(rows, scores[1::2], strict=True) if score.verdict != "wrong"
