@@ -81,6 +81,10 @@ class RunControl:
         reason = self._read("hget", "control", field="stopping")
         return reason.decode() if reason else None
 
+    def pause(self, paused: bool = True) -> None:
+        """Start no more groups until ``pause(False)``; what was started goes on."""
+        self._functions.call("pause", int(paused))
+
     def end(self, reason: DropReason = "run ended") -> int:
         """Drop everything unclaimed; returns how many groups."""
         return int(self._functions.call("end", reason))

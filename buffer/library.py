@@ -20,7 +20,7 @@ SCHEMA = 1
 LIBRARY = f"magicrl_v{SCHEMA}"
 READERS = ("books", "leases", "live", "oldest_ready")
 """Functions that write nothing: an observer may call them."""
-PARTS = ("core", "prompts", "groups", "claims", "recovery")
+PARTS = ("core", "prompts", "pool", "groups", "claims", "recovery", "views")
 
 _log = structlog.get_logger()
 

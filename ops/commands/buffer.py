@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import redis
 
     from buffer.inspection import GroupRow, RunInspector
-    from buffer.rollout import Rollout
     from ops.config import Config
 
 app = typer.Typer(no_args_is_help=True, help="Look into a run's buffer: where every group is, and why.")
@@ -174,6 +173,7 @@ def show(
     """One group in full: its texts, scores, versions and lengths."""
     from buffer.codec import CorruptBody
     from buffer.rollout import GroupId
+    from ops.group_view import decoder, describe, print_group
 
     with _open(run, redis_url) as opened:
         try:
@@ -190,53 +190,13 @@ def show(
             "generator": row.actor,
         }
         if body is not None:
-            text = _decoder(opened.config.model.path)
+            text = decoder(opened.config.model.path)
             data |= {"source": body.data_source, "prompt": text(body.prompt_tokens.tolist())}
-            data["rollouts"] = [_rollout(rollout, text) for rollout in body.rollouts]
+            data["rollouts"] = [describe(rollout, text) for rollout in body.rollouts]
     if as_json:
         typer.echo(json.dumps(data))
     else:
-        _print_group(data)
-
-
-def _rollout(rollout: Rollout, text: Any) -> dict[str, Any]:
-    return {
-        "reward": rollout.reward,
-        "verdict": rollout.verdict,
-        "detail": rollout.detail,
-        "tokens": len(rollout.tokens),
-        "finish": rollout.finish,
-        "versions": [f"{span.version} from token {span.start}" for span in rollout.spans],
-        "mean_logprob": round(float(rollout.logprobs.mean()), 4),
-        "text": text(rollout.tokens.tolist()),
-    }
-
-
-def _decoder(model: Path) -> Any:
-    """Token ids to text with the model's tokenizer; without one, the ids themselves."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-    except (OSError, ValueError):
-        return lambda tokens: " ".join(map(str, tokens))
-    return lambda tokens: tokenizer.decode(tokens)
-
-
-def _print_group(data: Mapping[str, Any]) -> None:
-    console = Console()
-    header = ", ".join(
-        f"{key} {data[key]}" for key in ("place", "stage", "source", "generator") if data.get(key)
-    )
-    console.print(f"group {data['group']}: {header}", highlight=False)
-    console.print(data.get("prompt", "no body is stored"), style="bold", markup=False)
-    for number, rollout in enumerate(data.get("rollouts", ())):
-        facts = f"reward {rollout['reward']:g} ({rollout['verdict']}), {rollout['tokens']} tokens"
-        facts += (
-            f", {rollout['finish']}, {'; '.join(rollout['versions'])}, log-prob {rollout['mean_logprob']}"
-        )
-        console.rule(f"{number}: {facts}", align="left")
-        console.print(rollout["text"], markup=False, highlight=False)
+        print_group(data)
 
 
 @app.command()

@@ -119,7 +119,7 @@ def world_maker(client: redis.Redis, make_group: MakeGroup) -> MakeWorld:
         **settings: object,
     ) -> World:
         config = BufferConfig.model_validate({"max_staleness": staleness, **settings})
-        run = uuid.uuid4().hex[:8]
+        run = f"run-{uuid.uuid4().hex[:8]}"
         buffer, pool = RolloutBuffer(client, run, config), PromptPool(client, run, config)
         buffer.open(BatchSchedule(stages or (StageBatch(0, batch, 2),), steps))
         pool.fill(PromptMeta(prompt, "math") for prompt in range(prompts))

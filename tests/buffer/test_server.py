@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from buffer import server
+from buffer import connection, server
 from buffer.config import RedisConfig
 from buffer.server import EmbeddedRedis, RedisUnusable, connect
 
@@ -109,7 +109,7 @@ def test_nobody_there_is_one_line_without_the_password() -> None:
 
 
 def test_beyond_loopback_a_password_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_is_local", lambda address: False)
+    monkeypatch.setattr(connection, "_is_local", lambda address: False)
     with EmbeddedRedis(folder, port=0) as running:
         with pytest.raises(RedisUnusable, match="beyond loopback and asks for no password"):
             connect(RedisConfig(), running.url)
@@ -128,4 +128,4 @@ def test_beyond_loopback_a_password_is_asked_for(folder: Path, monkeypatch: pyte
     ],
 )
 def test_what_counts_as_loopback(address: str, local: bool) -> None:
-    assert server._is_local(address) is local
+    assert connection._is_local(address) is local
