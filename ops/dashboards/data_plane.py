@@ -59,10 +59,9 @@ _LOSSES = Row(
                 Query(
                     increase("magicrl_buffer_dead_letter_total", "reason"),
                     "{{reason}}",
-                    "a prompt that keeps failing",
                 ),
             ),
-            "Prompts that failed again and again and are set aside. No series until the first one.",
+            "Groups that could not be made or graded: something is wrong with the prompt or its grader.",
         ),
     ),
 )

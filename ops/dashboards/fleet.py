@@ -38,10 +38,9 @@ _GENERATORS = Row(
                 Query(
                     increase("magicrl_gen_actor_restarts_total", "reason"),
                     "{{reason}}",
-                    "a generator that died",
                 ),
             ),
-            "Replaced generators. No series until the first one.",
+            "Generators begun in the place of a lost one.",
         ),
     ),
 )

@@ -69,6 +69,7 @@ CHECKPOINT = Gauge(
     "magicrl_checkpoint_last_success_timestamp_seconds",
     "When the last checkpoint was complete, Unix time; before the first, when the run began.",
 )
+MFU = Gauge("magicrl_learner_mfu_ratio", "Model FLOPs utilisation of the update, prompt tokens left out.")
 PASS_RATE = Histogram(
     "magicrl_group_pass_rate",
     "Share of correct responses of every finished group, flat ones too.",

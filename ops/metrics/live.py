@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 2.0
 PHASES = ("wait", "update", "publish", "checkpoint", "idle")
+DEAD_LETTERS = ("grading_error", "oversize", "corrupt")
+"""Of the reasons for a drop, those that say that something is wrong with the prompt or its group itself."""
 STATES = ("starting", "ready", "draining", "dead")
 
 
@@ -64,6 +66,8 @@ class Live(Collector):
         self._memory: Mapping[str, Any] = {}
         self._reports: Sequence[Mapping[str, Any]] = ()
         self._held_back: dict[str, float] = {}
+        self._names: dict[int, str] = {}
+        self._restarts = 0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look_around, name="metrics-live", daemon=True)
 
@@ -84,6 +88,8 @@ class Live(Collector):
         for report in reports:
             held = report.get("idle_seconds", {}).get("backpressure", 0.0)
             self._held_back[report["name"]] = held
+            self._restarts += self._names.get(report["slot"], report["name"]) != report["name"]
+            self._names[report["slot"]] = report["name"]
 
     def look(self) -> None:
         """Read the books and Redis' memory once. Raises BufferRefusal or redis.RedisError."""
@@ -104,6 +110,10 @@ class Live(Collector):
         )
         yield _counter("buffer_blocked_seconds", text, blocked, "side")
         yield _gauge("gen_actors", "Generators by state.", self._states(), "state")
+        restarts = {"replaced": self._restarts}
+        yield _counter(
+            "gen_actor_restarts", "Generators begun in the place of a lost one.", restarts, "reason"
+        )
         if self._books is not None:
             yield from _books(self._books)
             text = "Since the weights of the oldest ready group were published; 0 while none is ready."
@@ -134,12 +144,14 @@ def _books(books: Books) -> Iterator[Metric]:
     places = {"in_flight": books.in_flight, "pending": books.pending, "claimed": books.claimed}
     ended = {"trained": books.trained, "rejected": books.rejected, "dropped": sum(books.dropped.values())}
     again = books.counters.get("reissued", 0)
+    letters = {reason: dropped[reason] for reason in DEAD_LETTERS}
     yield _gauge(
         "buffer_depth", "Groups. ready: may be claimed; pending: still with a generator.", depth, "state"
     )
     yield _gauge("buffer_groups", "Where every started group is.", places | ended, "place")
     yield _counter("buffer_enqueued", "Groups pushed.", {"": books.counters.get("pushed", 0)})
     yield _counter("buffer_dropped", "Groups started that will not be trained.", dropped, "reason")
+    yield _counter("buffer_dead_letter", "Groups that could not be made or graded.", letters, "reason")
     yield _counter("buffer_redelivered", "Leases issued again after a generator went silent.", {"": again})
 
 

@@ -17,6 +17,7 @@ from ops.folder import RunFolder, read_lines, write_atomically
 from ops.metrics import learner_metrics as metrics
 from ops.metrics.live import Live
 from ops.metrics.server import MetricsEndpoint, Serving
+from ops.metrics.utilisation import parameters, peak_flops, utilisation
 
 if TYPE_CHECKING:
     from learner.report import StepReport
@@ -41,6 +42,8 @@ class RunMetrics:
         self._published = self._live.published
         self._start: list[float] = []
         self._serving: Serving | None = None
+        self._weights = parameters(config.model.path)
+        self._peak_flops: float | None = None
         self.endpoint = MetricsEndpoint(
             config.run.name, connect, **config.metrics.model_dump(exclude={"port"})
         )
@@ -78,6 +81,10 @@ class RunMetrics:
         """The learner enters a phase (see learner.loop.Phase)."""
         self._live.wait.enter(phase)
 
+    def devices(self, resources: Mapping[str, float]) -> None:
+        """The Ray cluster's resources (``ray.cluster_resources()``): what the learner's devices can do."""
+        self._peak_flops = peak_flops(resources)
+
     def generators(self, reports: Sequence[Mapping[str, Any]]) -> None:
         """The generators' newest reports."""
         self._live.generators(reports)
@@ -103,6 +110,7 @@ class RunMetrics:
     def _observe(self, report: StepReport) -> None:
         metrics.observe_step(report)
         self._observe_ages(report)
+        self._observe_utilisation(report)
         self._note_start(report.step, report.pass_rates)
         self._refer(report.step)
         try:
@@ -129,6 +137,12 @@ class RunMetrics:
         self._published[report.step + 1] = now
         for old in [step for step in self._published if step < report.step - metrics.STALENESS_BUCKETS[-1]]:
             del self._published[old]
+
+    def _observe_utilisation(self, report: StepReport) -> None:
+        if self._peak_flops is not None:
+            seconds, ranks = report.seconds.get("fwdbwd", 0.0), self._config.learner.ranks
+            share = utilisation(self._weights, report.tokens, seconds, ranks, self._peak_flops)
+            metrics.MFU.set(share)
 
     def _note_start(self, step: int, pass_rates: tuple[int, ...]) -> None:
         if len(self._start) < START_STEPS:

@@ -26,12 +26,15 @@ from buffer.server import EmbeddedRedis, connect
 from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
 from learner.report import StepReport
+from ops.alerts import RULES
 from ops.config import Config, ConfigError
 from ops.config_file import load_config
+from ops.dashboards.catalogue import DASHBOARDS
 from ops.folder import RunFolder, append_line
 from ops.metrics import learner_metrics
 from ops.metrics.live import Live, WaitClock
 from ops.metrics.run_metrics import RunMetrics
+from ops.metrics.utilisation import peak_flops, utilisation
 
 BEYOND = {
     "reference",  # what rules compare with: no number of a run belongs in a rule
@@ -150,6 +153,15 @@ def test_skipped_steps_are_counted(run_metrics: RunMetrics) -> None:
     assert value("learner_nonfinite_total") - before == 1
 
 
+def test_utilisation() -> None:
+    assert peak_flops({"CPU": 8, "accelerator_type:H100": 1}) == 989e12
+    assert peak_flops({"accelerator_type:A100-80G": 1}) == 312e12
+    assert peak_flops({"CPU": 8}) is peak_flops({"accelerator_type:X1": 1}) is None
+    # A billion weights, 10^5 tokens: 6e14 operations, in a second on two devices of 1e15.
+    assert utilisation(1e9, 10**5, 1.0, 2, 1e15) == pytest.approx(0.3)
+    assert utilisation(1e9, 10**5, 0.0, 2, 1e15) == 0.0
+
+
 def test_a_defect_in_measuring_ends_nothing(run_metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner_metrics, "observe_step", lambda report: 1 / 0)
     run_metrics.observe(report())
@@ -191,7 +203,9 @@ def test_books_memory_and_generators_are_live(buffer: RolloutBuffer) -> None:
     live = Live(buffer, registry)
     live.start()
     live.look()
-    live.generators([{"name": "g", "state": "ready", "idle_seconds": {"backpressure": 2.0, "sync": 5.0}}])
+    for name in ("g", "h", "h"):
+        idle = {"backpressure": 2.0, "sync": 5.0}
+        live.generators([{"name": name, "slot": 0, "state": "ready", "idle_seconds": idle}])
     try:
         assert value("buffer_depth", registry, state="pending") == 2
         assert value("buffer_depth", registry, state="ready") == 0
@@ -203,7 +217,9 @@ def test_books_memory_and_generators_are_live(buffer: RolloutBuffer) -> None:
         assert registry.get_sample_value("magicrl_buffer_oldest_age_seconds") == 0
         assert value("redis_memory_used_bytes", registry) > 0
         assert value("gen_actors", registry, state="ready") == 1
-        assert value("buffer_blocked_seconds_total", registry, side="insert") == 2
+        assert value("buffer_blocked_seconds_total", registry, side="insert") == 4
+        assert value("gen_actor_restarts_total", registry, reason="replaced") == 1
+        assert value("buffer_dead_letter_total", registry, reason="corrupt") == 1
     finally:
         live.close()
     assert not list(registry.collect())
@@ -281,3 +297,19 @@ def test_names_are_the_catalogue_s() -> None:
     catalogue = {row.removesuffix("_total") for row in rows} | {"redis_memory_max_bytes"}
     ours = {name.removeprefix("magicrl_") for _, name, _ in defined()}
     assert ours - catalogue <= BEYOND
+
+
+def test_dashboards_and_rules_ask_only_for_what_is_measured(buffer: RolloutBuffer) -> None:
+    registry = CollectorRegistry()
+    live = Live(buffer, registry)
+    live.look()
+    rooms = {name for _, name, _ in defined()} | {family.name for family in live.collect()}
+    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    queries = [
+        query.expr for dashboard in DASHBOARDS for panel in dashboard.panels for query in panel.queries
+    ]
+    for expression in [*queries, *(rule["expr"] for rule in rules)]:
+        for name in re.findall(r"magicrl[:_][\w:]+", expression):
+            base = re.sub(r"_(bucket|sum|count|total)$", "", name)
+            assert {name, base} & (rooms | recorded), f"{name} in {expression}"
