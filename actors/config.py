@@ -123,7 +123,8 @@ class ActorsConfig(Section):
     """How many to start with; `magicrl scale` changes it on a live run."""
 
     groups_in_flight: int = Field(default=16, gt=0)
-    """Groups that one generator samples at once; more than fit the engine only wait there."""
+    """Groups' worth of responses that one generator samples at once: a group of 16 of which one straggler is
+    left counts as 1/16. More than fit the engine (max_num_seqs) only wait there."""
 
     num_cpus: float = Field(default=1.0, ge=0)
     """CPUs that Ray reserves for one generator."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import os
 import socket
 import time
@@ -89,6 +90,7 @@ class Generator:
         self.engine = engine
         self._pool = pool
         self._buffer = buffer
+        self.prompts = prompts
         self._graders = graders
         self._config = config
         self._roster = roster
@@ -115,6 +117,7 @@ class Generator:
         self._begun = time.monotonic()
         self._outcomes: Counter[str] = Counter()
         self._beats = 0
+        self._room = True
         self._responses = 0
         self._tokens = 0
         self._failure: asyncio.Future[None] | None = None
@@ -232,13 +235,18 @@ class Generator:
         return "stale" if await self._call(self._buffer.stopping) is None else "stopping"
 
     async def _lease(self) -> Refusal | None:
-        free = self._config.groups_in_flight - len(self._work)
+        free = self._config.groups_in_flight - math.ceil(self._load())
         if free <= 0:
             return None
         reply = await self._call(self._pool.lease, self.name, self.engine.version, free)
         for lease in reply.leases:
             self._begin(lease)
+        self._room = self._config.groups_in_flight - self._load() >= 1
         return reply.refused
+
+    def _load(self) -> float:
+        """Groups in the engine; one whose stragglers alone are left counts only with their share."""
+        return sum(1 - work.effort.finished / work.lease.samples for work in self._work.values())
 
     def _begin(self, lease: Lease) -> None:
         # A group of ours whose lease was lost may come back before we heard of the loss.
@@ -298,6 +306,10 @@ class Generator:
     def _on_sample(self, sample: Sample, seconds: float) -> None:
         self._responses += 1
         self._tokens += len(sample.tokens)
+        room = self._config.groups_in_flight - self._load() >= 1
+        if room and not self._room:
+            self._bell.ring()
+        self._room = room
         self._metrics.sampled(sample, seconds)
 
     def _on_group(self, stage: int, data_source: str, graded: Sequence[Graded]) -> None:

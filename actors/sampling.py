@@ -40,10 +40,14 @@ class Renderer(Protocol):
 
 @dataclass
 class Effort:
-    """What has been done for one group so far. steps grows with every token and verdict: the sign of life."""
+    """What has been done for one group so far. steps grows with every token and verdict: the sign of life.
+
+    finished: responses that have left the engine.
+    """
 
     steps: int = 0
     tokens: int = 0
+    finished: int = 0
 
     def sampled(self, tokens: int) -> None:
         """Count new tokens."""
@@ -119,6 +123,7 @@ class GroupSampler:
             stream = self._engine.sample(prompt.tolist(), n, limits, effort.sampled)
             async with aclosing(stream) as samples:
                 async for sample in samples:
+                    effort.finished += 1
                     self._on_sample(sample, time.monotonic() - begun)
                     yield sample
         finally:

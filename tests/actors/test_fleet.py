@@ -22,7 +22,7 @@ from actors.roster import Roster
 from actors.spec import GeneratorSpec
 from rewards.config import RewardsConfig
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 ENGINE = VllmConfig(
     dtype="float32", max_num_seqs=16, kv_cache_gib=0.1, enforce_eager=True, progress_tokens=16

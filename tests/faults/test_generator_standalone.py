@@ -22,7 +22,7 @@ from actors.roster import Roster
 from actors.spec import GeneratorSpec
 from rewards.config import RewardsConfig
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 COMMAND = "from ops.commands.generator import app; app()"
 

@@ -1,0 +1,162 @@
+"""Generators: what the loop costs around vLLM, and what asynchrony gains on a simulated cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from actors.config import ActorsConfig, VllmConfig
+from actors.engine import SamplingLimits
+from actors.generator import StageRules
+from actors.roster import Roster
+from actors.spec import GeneratorSpec, start_generator
+from buffer.admission import BatchSchedule, StageBatch
+from buffer.config import BufferConfig, DifficultyConfig
+from buffer.dataset import read_dataset
+from buffer.prompts import PromptMeta, PromptPool
+from buffer.server import EmbeddedRedis, connect
+from buffer.store import Claim, RolloutBuffer
+from buffer.versions import PolicyVersion
+from buffer.weights import DiskWeights
+from ops.bench.async_simulation import Cluster, Outcome, Simulation, synchronous_seconds
+from ops.bench.tiny_model import write_tiny_model
+from rewards.config import RewardsConfig
+
+GROUP_SIZE, MAX_TOKENS, BATCH = 8, 64, 16
+ENGINE = VllmConfig(dtype="float32", max_num_seqs=64, kv_cache_gib=0.25, enforce_eager=True)
+STALENESS = (0, 1, 2, 4)
+KV_SECONDS = 0.15e-3
+"""Time to read one response's keys and values at 8k tokens of context on an H100: 57 kB a token (7B, grouped
+queries) over 3.35 TB/s. With it decoding is bound by the cache, not by the weights."""
+
+
+def run(long: bool = False) -> dict[str, Any]:
+    """``engine_efficiency`` with the real engine; ``async_gain`` and its company in virtual time."""
+    figures: dict[str, Any] = asyncio.run(_efficiency(seconds=60.0 if long else 15.0))
+    figures |= _asynchrony(Cluster(), "", steps=24 if long else 14)
+    figures |= _asynchrony(Cluster(sequence_seconds=KV_SECONDS), "_kv_bound", steps=24 if long else 14)
+    return figures
+
+
+async def _efficiency(seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder, _run(Path(folder)) as (spec, buffer):
+        generator = await start_generator(spec, "bench", 0)
+        dataset, prompts = read_dataset(spec.data), generator.prompts
+        ids = [prompts.render(row.messages).tolist() for row in dataset]
+        alone = await _alone(generator.engine, ids, seconds)
+        end = threading.Event()
+        learner = threading.Thread(target=_consume, args=(buffer, end), daemon=True)
+        running = asyncio.create_task(generator.run())
+        learner.start()
+        await asyncio.sleep(3.0)
+        before, begun = generator.engine.stats().tokens, time.monotonic()
+        await asyncio.sleep(seconds)
+        loop = (generator.engine.stats().tokens - before) / (time.monotonic() - begun)
+        end.set()
+        buffer.stop("measured")
+        await running
+        await generator.close()
+        learner.join(30)
+    return {
+        "engine_efficiency": loop / alone,
+        "generator_tokens_per_second": loop,
+        "vllm_tokens_per_second": alone,
+    }
+
+
+async def _alone(engine: Any, prompts: list[list[int]], seconds: float) -> float:
+    """Tokens per second of the engine alone: the same prompts and log-probabilities, nothing scored."""
+    limits, deadline = SamplingLimits(max_tokens=MAX_TOKENS), time.monotonic() + 3.0
+    todo = iter(prompts * 10_000)
+
+    async def worker() -> None:
+        while time.monotonic() < deadline:
+            async for _ in engine.sample(next(todo), GROUP_SIZE, limits):
+                pass
+
+    async def load() -> None:
+        await asyncio.gather(*(worker() for _ in range(ENGINE.max_num_seqs // GROUP_SIZE + 2)))
+
+    await load()
+    deadline = time.monotonic() + seconds
+    before, begun = engine.stats().tokens, time.monotonic()
+    await load()
+    return float(engine.stats().tokens - before) / (time.monotonic() - begun)
+
+
+def _consume(buffer: RolloutBuffer, end: threading.Event) -> None:
+    """The instant learner: claims, announces the same weights under the next version, commits."""
+    step = 0
+    while not end.is_set():
+        if isinstance(buffer.claim(1, step), Claim):
+            buffer.commit(1, step)
+            step += 1
+        else:
+            buffer.wait_bell(0.05, "work")
+
+
+@contextmanager
+def _run(folder: Path) -> Iterator[tuple[GeneratorSpec, RolloutBuffer]]:
+    config = BufferConfig(
+        max_staleness=32, selection="all", difficulty=DifficultyConfig(retire_at=None, rest_after=None)
+    )
+    model = write_tiny_model(folder / "model")
+    data = folder / "data.jsonl"
+    rows = [{"question": f"{i} + {j} = ", "answer": str(i + j)} for i in range(10, 40) for j in range(10, 40)]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    with EmbeddedRedis(folder / "redis") as server:
+        client = connect(config.redis, server.url)
+        buffer = RolloutBuffer(client, "bench", config)
+        buffer.open(BatchSchedule((StageBatch(0, BATCH, GROUP_SIZE, 96),)))
+        buffer.begin_lineage(0, 0)
+        PromptPool(client, "bench", config).fill(PromptMeta(i, "bench") for i in range(len(rows)))
+        weights = DiskWeights(folder / "weights")
+        version = PolicyVersion(1, 0)
+        weights.publish(version, lambda target: _copy(model, target))
+        buffer.announce(version)
+        spec = GeneratorSpec(
+            run="bench",
+            redis_url=server.url,
+            model=model,
+            weights=weights.root,
+            data=(data,),
+            stages=(StageRules(SamplingLimits(max_tokens=MAX_TOKENS)),),
+            max_prompt_tokens=32,
+            buffer=config,
+            rewards=RewardsConfig(workers=1),
+            actors=ActorsConfig(groups_in_flight=ENGINE.max_num_seqs // GROUP_SIZE + 2, engine=ENGINE),
+        )
+        Roster(client, "bench").save_spec(spec.shared())
+        yield spec, buffer
+        buffer.close()
+        client.close()
+
+
+def _copy(model: Path, target: Path) -> None:
+    (target / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
+
+
+def _asynchrony(cluster: Cluster, suffix: str, steps: int) -> dict[str, Any]:
+    """Steps per hour against taking turns, at each staleness; the best with its company."""
+    generating = synchronous_seconds(cluster)
+    learning = generating / cluster.ratio
+    turns = 3600 / (generating + learning)
+    outcomes = {s: Simulation(cluster, s, learning).run(steps, warm_up=steps // 3) for s in STALENESS}
+    best = max(STALENESS, key=lambda s: outcomes[s].steps_per_hour)
+    found: Outcome = outcomes[best]
+    gains = {f"async_gain{suffix}_staleness_{s}": o.steps_per_hour / turns for s, o in outcomes.items()}
+    return {
+        f"async_gain{suffix}": found.steps_per_hour / turns,
+        f"async_gain{suffix}_best_staleness": best,
+        **gains,
+        f"learner_wait{suffix}": found.learner_wait,
+        f"generator_idle{suffix}": max(0.0, found.generator_idle),
+        f"length_bias{suffix}": found.length_bias,
+    }
