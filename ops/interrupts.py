@@ -34,8 +34,14 @@ class Interrupts:
         self._before: dict[signal.Signals, signal._HANDLER] = {}
 
     def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+        self.arm()
         return self
+
+    def arm(self) -> None:
+        """Install the handlers, again after a library has put its own in their place (Ray does at its start)."""
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None

@@ -58,6 +58,7 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         buffer = connections.buffer()
         stack.callback(buffer.close)
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
+        interrupts.arm()
         yield Session(config, folder, progress, interrupts, connections, buffer)
 
 
