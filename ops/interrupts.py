@@ -39,7 +39,7 @@ class Interrupts:
         return self
 
     def arm(self) -> None:
-        """Install the handlers; again after a library put its own in their place, as Ray does at its start."""
+        """Install the handlers; again after a library put its own in their place, as Ray does."""
         for number in SIGNALS:
             signal.signal(number, self._handle)
 
