@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Magicrl, alive, command_of, descendants
+from running import Magicrl, alive, command_of, descendants
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import CACHE, Magicrl
+from running import CACHE, Magicrl
 
 pytestmark = [pytest.mark.system, pytest.mark.soak, pytest.mark.timeout(1800)]
 
