@@ -12,6 +12,7 @@ from rewards.math.answers import Answer, Choice, Raw
 from rewards.math.choices import options
 from rewards.math.compare import matches
 from rewards.math.final_answer import final_answer
+from rewards.math.library import agrees
 from rewards.math.notation import normalize
 from rewards.math.reading import readings
 from rewards.reward import Problem, Score
@@ -52,6 +53,8 @@ def says(gold: Any, answer: str, prompt: str = "") -> bool:
     references = reference(str(gold))
     answers = readings(answer)
     if any(matches(one, other) for one, other in product(references, answers)):
+        return True
+    if all(isinstance(one, Raw) for one in references) and agrees(normalize(gold), normalize(answer)):
         return True
     listed = options(prompt)
     return bool(listed) and _by_option(references, answers, listed)

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from rewards.code.container import SandboxUnavailable
 from rewards.code.probe import escapes
 from rewards.config import CodeConfig, RewardsConfig
 from rewards.workers import GraderPool
+
+settings.register_profile("rewards", deadline=None, max_examples=60)
+settings.load_profile("rewards")
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 

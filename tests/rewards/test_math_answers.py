@@ -63,3 +63,17 @@ def test_verdicts() -> None:
         for response in ("\\boxed{5}", "\\boxed{6}", "I do not know", "\\boxed{@#!}")
     ]
     assert verdicts == ["correct", "wrong", "no_answer", "unparsable"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"),
+    [
+        (r"\int_0^1 f(x)\,dx", r"\int_{0}^{1} f(x) dx", True),
+        (r"\int_0^1 x\,dx", r"\frac12", True),
+        (r"\int_0^1 x\,dx", r"\frac13", False),
+        (r"\lim_{x\to 0}\frac{\sin x}{x}", "1", True),
+        (r"\int_0^1 x\,dx", r"\text{one half of it}", False),
+    ],
+)
+def test_references_beyond_the_notation_go_to_math_verify(gold: str, answer: str, right: bool) -> None:
+    assert says(gold, answer) is right
