@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from actors.engine import SamplingLimits
 from actors.generator import StageRules
@@ -50,7 +51,7 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         stack.callback(folder.close)
         logs.setup("driver", folder.logs)
         progress.say(f"run {config.run.name}: starting Redis and Ray")
-        root = config.buffer.weights.root or claim_folder(config.run.name)
+        root = _weights_folder(config)
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         interrupts = stack.enter_context(Interrupts(lambda: shutil.rmtree(root, ignore_errors=True)))
         url = config.buffer.redis.url or stack.enter_context(_embedded_redis(config, folder)).url
@@ -60,6 +61,12 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
         interrupts.arm()
         yield Session(config, folder, progress, interrupts, connections, buffer)
+
+
+def _weights_folder(config: Config) -> Path:
+    """The run's own folder for published weights; it goes when the run ends."""
+    shared = config.buffer.weights.root
+    return claim_folder(config.run.name) if shared is None else shared.absolute() / config.run.name
 
 
 def _embedded_redis(config: Config, folder: RunFolder) -> EmbeddedRedis:
