@@ -9,6 +9,7 @@ sampled or dropped. Peak memory above the weight's gradient is two chunks of [ch
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -79,15 +80,13 @@ class _HeadLoss(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=precision)
         for at in _chunks(len(targets), weight.shape[0], chunk):
-            log_p, p, logprobs[at], entropies[at] = _softmax_stats(
-                hidden[at], weight, targets[at], temperature
+            part, logprobs[at], entropies[at], grad = _chunk(
+                hidden[at], weight, targets[at], temperature, partial(_apply, token_loss, at)
             )
-            part, by_logprob, by_entropy = _token_gradients(token_loss, logprobs[at], entropies[at], at)
             loss += part
-            grad = _logit_gradient(log_p, p, targets[at], entropies[at], by_logprob, by_entropy)
-            grad = grad.div_(temperature).to(hidden.dtype)
             torch.mm(grad, weight, out=grad_hidden[at])
             _accumulate(grad_weight, grad, hidden[at])
+            del grad  # or it would still be there while the next chunk takes its memory
         ctx.gradients = (grad_hidden, grad_weight.to(weight.dtype))
         ctx.mark_non_differentiable(logprobs, entropies)
         return loss, logprobs, entropies
@@ -110,6 +109,22 @@ def _precision(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def _chunk(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: float,
+    chunk_loss: Callable[[Tensor, Tensor], Tensor],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, log-probabilities, entropies [n] of one chunk, and the gradient by its hidden @ weight.T [n, V]."""
+    log_p, p, logprobs, entropies = _softmax_stats(hidden, weight, targets, temperature)
+    loss, by_logprob, by_entropy = _token_gradients(chunk_loss, logprobs, entropies)
+    grad = _logit_gradient(log_p, p, targets, entropies, by_logprob, by_entropy)
+    if temperature != 1.0:
+        grad.div_(temperature)
+    return loss, logprobs, entropies, grad.to(hidden.dtype)
+
+
 def _softmax_stats(
     hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -117,19 +132,26 @@ def _softmax_stats(
     log_p = (hidden @ weight.T).to(_precision(hidden.dtype))
     if temperature != 1.0:
         log_p.div_(temperature)
-    log_p.sub_(torch.logsumexp(log_p, dim=-1, keepdim=True))
+    log_p.sub_(log_p.amax(dim=-1, keepdim=True))
     p = log_p.exp()
+    total = p.sum(dim=-1, keepdim=True)
+    p.div_(total)
+    log_p.sub_(total.log())
     entropy = -torch.linalg.vecdot(p, log_p)
     return log_p, p, log_p.gather(1, targets[:, None])[:, 0], entropy
 
 
+def _apply(token_loss: TokenLoss, at: slice, logprobs: Tensor, entropies: Tensor) -> Tensor:
+    return token_loss(logprobs, entropies, at)
+
+
 def _token_gradients(
-    token_loss: TokenLoss, logprobs: Tensor, entropies: Tensor, at: slice
+    chunk_loss: Callable[[Tensor, Tensor], Tensor], logprobs: Tensor, entropies: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss of a chunk and its derivatives by each token's log-probability and entropy."""
     with torch.enable_grad():
         inputs = (logprobs.detach().requires_grad_(), entropies.detach().requires_grad_())
-        loss = token_loss(*inputs, at)
+        loss = chunk_loss(*inputs)
         by_logprob, by_entropy = torch.autograd.grad(loss, inputs, materialize_grads=True)
     return loss.detach(), by_logprob, by_entropy
 
