@@ -10,15 +10,8 @@ Role = Literal["generator", "learner", "observer"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 _CONNECTION = (
-    "ping",
-    "hello",
-    "auth",
-    "select",
-    "info",
-    "client|setname",
-    "multi",
-    "exec",
-    "discard",
+    *("ping", "hello", "auth", "select", "info", "client|setname"),
+    *("multi", "exec", "discard"),
 )
 _LISTEN = ("subscribe", "unsubscribe", "publish")
 _READ = (
@@ -32,27 +25,9 @@ _WRITE = (
 _FUNCTIONS: dict[Role, tuple[str, ...]] = {
     "generator": ("lease", "finished", "push", "drop", "heartbeat"),
     "learner": (
-        *(
-            "open",
-            "fill",
-            "begin_lineage",
-            "restore",
-            "restore_epoch",
-            "restore_histories",
-            "place",
-            "stop",
-            "end",
-        ),
-        *(
-            "claim",
-            "unclaim",
-            "commit",
-            "drop_stragglers",
-            "announce",
-            "checkpoint_begun",
-            "checkpoint_durable",
-        ),
-        *("learner_beat", "lose"),
+        *("open", "fill", "begin_lineage", "restore", "restore_epoch", "restore_histories", "place"),
+        *("claim", "unclaim", "commit", "drop_stragglers", "announce", "checkpoint_begun"),
+        *("checkpoint_durable", "learner_beat", "lose", "pause", "stop", "end"),
     ),
     "observer": (),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,10 @@ SMALL = 32 * 1024
 """Bodies up to this many bytes go as an argument of the function. Through Lua a byte costs twice what SET
 costs, so larger ones are SET beside it, in one transaction; for small ones three commands fewer weigh
 more."""
+
+
+TRIP = 2**20
+"""Bytes that travel in one round trip: beyond it the sockets' buffers fill up and nothing is won."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,10 @@ class BodyWriter:
         replies: dict[str, Any] = {}
         left, deadline = list(groups), time.monotonic() + self._seconds
         while left:
-            some = self._functions.patiently(partial(self._round_trip, left), "push")
+            trips = [
+                self._functions.patiently(partial(self._round_trip, some), "push") for some in _trips(left)
+            ]
+            some = [reply for trip in trips for reply in trip]
             for group, reply in zip(left, some, strict=True):
                 if not isinstance(reply, redis.exceptions.ResponseError):
                     replies[group.name] = reply
@@ -81,6 +88,17 @@ class BodyWriter:
             )
         _log.warning("waiting for memory in redis", groups=len(groups), bytes=size, left=round(seconds))
         self._wait(min(seconds, 5.0))
+
+
+def _trips(groups: Sequence[Finished]) -> Iterator[list[Finished]]:
+    """Groups that travel together: many small ones, a large one alone."""
+    trip: list[Finished] = []
+    for group in groups:
+        if trip and sum(len(other.body) for other in trip) + len(group.body) > TRIP:
+            yield trip
+            trip = []
+        trip.append(group)
+    yield trip
 
 
 def _reply(answers: Sequence[Any]) -> Any:

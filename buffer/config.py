@@ -97,7 +97,8 @@ class BufferConfig(_Settings):
     push_seconds: float = Field(default=600.0, gt=0)
     """How long a finished group waits for memory in Redis before the push fails."""
     memory_limit_bytes: int | None = Field(default=None, gt=0)
-    """Limit of a server the run starts itself. Unset: twice the worst case of the batches in flight."""
+    """Memory limit of a server the run starts itself; one that cannot hold the batches in flight is an error.
+    Unset: none."""
     max_body_bytes: int = Field(default=256 * 2**20, gt=0)
     """Largest group, before compression, that is written or read."""
     max_rejected_per_step: float = Field(default=10.0, gt=0)

@@ -201,11 +201,15 @@ def test_a_changed_schedule_readmits_what_fits_and_books_the_rest(make_world: An
 def test_end_books_what_is_left(make_world: Any) -> None:
     world = make_world()
     world.finish(world.start(3)[:2])
+    world.buffer.pause()
+    assert world.pool.lease("g", PolicyVersion(1, 0), 1).refused == "paused"
+    world.buffer.pause(False)
+    world.finish(world.start(1))
     world.buffer.stop("enough")
     assert world.buffer.stopping() == "enough"
     assert world.pool.lease("g", PolicyVersion(1, 0), 1).refused == "stopping"
-    assert world.buffer.end() == 3
-    assert world.buffer.books() == Books(started=3, dropped={"run ended": 3})
+    assert world.buffer.end() == 4
+    assert world.buffer.books() == Books(started=4, dropped={"run ended": 4})
     assert "run ended" in DROP_REASONS
 
 
