@@ -67,6 +67,15 @@ def test_resume_needs_a_checkpoint(config: Config, tmp_path: Path) -> None:
         RunFolder(tmp_path / "r").open(config, "require")
 
 
+def test_auto_starts_afresh_or_continues(config: Config, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "r")
+    folder.open(config, "auto")
+    append_line(folder.steps, {"step": 0})
+    folder.close()
+    folder.open(config, "auto")
+    assert folder.used
+
+
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     append_line(path, {"step": 0})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Magicrl, alive, command_of, descendants
+from running import Magicrl, alive, descendants
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -73,19 +73,3 @@ def test_interrupted_and_resumed(magicrl: Callable[..., Magicrl]) -> None:
     assert summary["staleness"]["max"] <= 1
     assert summary["groups"]["trained"] == 8 * 8
     assert_books_balance(summary["groups"])
-
-
-def test_a_killed_generator_is_replaced_and_sigterm_ends_the_run(magicrl: Callable[..., Magicrl]) -> None:
-    run = magicrl(*SMALL, "run.steps=1000")
-    run.wait_for_step(0)
-    generators = [pid for pid in descendants(run.process.pid) if "GeneratorActor" in command_of(pid)]
-    assert generators, run.text()
-    os.kill(generators[0], signal.SIGKILL)
-    died = len(run.steps())
-    run.wait_for_step(died + 3)
-    os.kill(run.process.pid, signal.SIGTERM)
-    assert run.end(120) == 130, run.text()
-    summary = run.summary()
-    assert summary["outcome"] == "interrupted"
-    assert_books_balance(summary["groups"])
-    assert list((run.folder / "checkpoints").glob("*/*/manifest.json"))

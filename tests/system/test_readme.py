@@ -1,0 +1,143 @@
+"""Every command of the README is run: here as it stands there, or by a test named here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import CACHE, REPOSITORY, Magicrl, command_of, descendants
+
+from ops.quickstart.model import build_model
+from ops.quickstart.problems import write_problems
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+COMMANDS = [line.split("  #")[0].strip() for line in README.splitlines() if line.startswith("    magicrl ")]
+
+START = "magicrl train my_run.yaml"
+LIVE = (
+    "magicrl runs",
+    "magicrl fleet --run my_run",
+    "magicrl buffer stats my_run",
+    "magicrl buffer prompts my_run --hardest",
+    "magicrl rollouts my_run --verdict wrong --longest",
+    "magicrl dashboards export dashboards",
+)
+AFTER = (
+    "magicrl export my_run my_model",
+    "magicrl score answers.jsonl",
+    "magicrl config list",
+    "magicrl doctor my_run.yaml",
+)
+ELSEWHERE = {  # command: the test that runs it
+    "magicrl train my_run.yaml learner.lr=2e-6": "ops/test_config.py::test_scientific_notation_is_a_number",
+    "magicrl train my_run.yaml --resume": "system/test_loop.py::test_interrupted_and_resumed",
+    "magicrl train my_run.yaml --resume=auto": "ops/test_folder.py::test_auto_starts_afresh_or_continues",
+    "magicrl train my_run.yaml --detach --resume=auto ray.address=auto "
+    "buffer.redis.url=redis://redis:6379/0": "ops/test_runs.py::test_detached_it_outlives_its_parent",
+    "magicrl scale --generators 4 --run my_run": (
+        "actors/test_fleet.py::test_scale_up_and_down_while_weights_arrive"
+    ),
+    "magicrl generator --run my_run --redis redis://redis:6379/0 --weights /shared/weights/my_run": (
+        "faults/test_generator_standalone.py::"
+        "test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine"
+    ),
+    "magicrl top my_run": "ops/test_top.py::test_a_recorded_run_is_shown",
+    "magicrl eval my_run data/test.parquet --k 32": (
+        "actors/test_evaluator.py::test_the_command_evaluates_a_model_folder"
+    ),
+}
+
+CONFIG = """
+run: {{name: my_run, steps: 1000}}
+model: {{path: {model}}}
+data: {{train: [data/train.parquet], max_prompt_tokens: 32}}
+stages: [{{response_limit: 48, prompts_per_step: 8, group_size: 4}}]
+actors: {{engine: {{dtype: float32, enforce_eager: true, kv_cache_gib: 0.25, memory_ratio: 0.1}}}}
+learner: {{lr: 3.0e-4, dtype: float32, checkpoint: {{every: 5}}}}
+"""
+
+
+def test_no_command_is_left_out() -> None:
+    known = {START, *LIVE, *AFTER, "magicrl stop my_run", *ELSEWHERE}
+    assert set(COMMANDS) == known
+    for place in ELSEWHERE.values():
+        file, _, name = place.partition("::")
+        assert re.search(rf"def {name}\b", (REPOSITORY / "tests" / file).read_text(encoding="utf-8")), place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder in which the README's commands find what they name."""
+    write_problems(tmp_path / "data")
+    (tmp_path / "my_run.yaml").write_text(CONFIG.format(model=build_model(CACHE / "quickstart")))
+    answer = {"response": "so \\boxed{7}", "reward_model": {"ground_truth": "7"}, "ability": "math"}
+    (tmp_path / "answers.jsonl").write_text(json.dumps(answer) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def run(place: Path) -> Iterator[Magicrl]:
+    output = place / "output.txt"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            START.split(), cwd=place, env=environment(), stdout=file, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+    yield Magicrl(process, place / "runs" / "my_run", output)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=30)
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def shell(command: str, place: Path, statuses: tuple[int, ...] = (0,)) -> str:
+    result = subprocess.run(
+        command.split(),
+        cwd=place,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode in statuses, f"{command}: {result.returncode}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def test_commands_on_a_live_run_that_loses_a_generator(run: Magicrl, place: Path) -> None:
+    run.wait_for_step(0)
+    said = {command: shell(command, place) for command in LIVE}
+    assert "my_run" in said["magicrl runs"]
+    assert "generator-0" in said["magicrl fleet --run my_run"]
+    assert "trained" in said["magicrl buffer stats my_run"]
+    assert (place / "dashboards").is_dir()
+
+    generators = [pid for pid in descendants(run.process.pid) if "GeneratorActor" in command_of(pid)]
+    assert generators, run.text()
+    os.kill(generators[0], signal.SIGKILL)
+    died = len(run.steps())
+    run.wait_for_step(died + 3)
+
+    shell("magicrl stop my_run", place)
+    assert run.end(60) == 130, run.text()
+    summary = run.summary()
+    assert summary["outcome"] == "interrupted"
+    groups = summary["groups"]
+    placed = sum(groups[name] for name in ("in_flight", "pending", "claimed", "trained", "rejected"))
+    assert groups["started"] == placed + sum(groups["dropped"].values())
+
+    for command in AFTER:
+        shell(command, place, (0, 1) if "doctor" in command else (0,))
+    assert (place / "my_model" / "config.json").exists()
