@@ -61,6 +61,7 @@ def quickstart(
     from ops.quickstart.problems import write_problems
     from ops.run import run
 
+    typer.echo("the tiny model and its problems (made once, about a minute)", err=True)
     model = build_model(cache / "quickstart", progress=lambda line: typer.echo(f"  {line}", err=True))
     train_file, test_file = write_problems(cache / "quickstart")
     made = [f"model.path={model}", f"data.train=[{train_file}]", f"data.test={test_file}"]
