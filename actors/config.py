@@ -46,6 +46,10 @@ class VllmConfig(Section):
     """What happens to unfinished responses when weights arrive: they go on under the new ones (spans say
     which version sampled which token), or start again from the prompt."""
 
+    prepare_weights: bool = True
+    """Keep a second set of weights in memory so that switching to new ones hardly pauses sampling; on the CPU
+    without compilation, elsewhere it has no effect."""
+
     start_seconds: float = Field(default=600.0, gt=0)
     """Deadline for loading the model and warming up."""
 

@@ -23,6 +23,9 @@ from buffer.versions import PolicyVersion
 log = structlog.get_logger()
 
 GIB = 1 << 30
+PREPARED_SECONDS = 0.01
+"""How often the worker is asked whether new weights are ready; the question costs less than a decode step."""
+
 CLOSE_SECONDS = 1.0
 """Then vLLM kills what is left of its processes; they hold nothing that would need a farewell."""
 
@@ -66,7 +69,7 @@ class VllmEngine:
         except (RuntimeError, ValueError, OSError, TimeoutError) as error:
             raise EngineBroken(f"vLLM could not start on {model}: {error}") from error
         engine = cls(llm, config, version, scheduler)
-        await llm.collective_rpc("switch_expect", args=(str(model),))
+        await llm.collective_rpc("switch_expect", args=(str(model), config.prepare_weights))
         await llm.update_weight_version(str(version))
         return engine
 
@@ -168,7 +171,8 @@ class VllmEngine:
         """As Engine.load. Raises WeightsRefused (the old policy serves on) or EngineBroken (nothing does)."""
         async with self._loading:
             try:
-                await self._llm.collective_rpc("switch_stage", args=(str(weights),))
+                async with asyncio.timeout(self._config.load_seconds):
+                    await self._prepare(weights)
             except Exception as error:
                 self._raise_if_dead(error)
                 raise WeightsRefused(f"weights {version} from {weights}: {error}") from error
@@ -182,6 +186,12 @@ class VllmEngine:
             finally:
                 self._serving.set()
             return time.monotonic() - begun
+
+    async def _prepare(self, weights: Path) -> None:
+        """Everything that can be done while sampling goes on."""
+        await self._llm.collective_rpc("switch_prepare", args=(str(weights),))
+        while not all(await self._llm.collective_rpc("switch_prepared")):
+            await asyncio.sleep(PREPARED_SECONDS)
 
     async def _switch(self, version: PolicyVersion) -> None:
         # The engine core's own calls: AsyncLLM.pause_generation adds a sleep of 20 ms to every pause.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
+
+from actors.shadow import Shadow, repack_tied
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -16,58 +19,63 @@ Shapes = dict[str, tuple[int, ...]]
 class WeightSwitch:
     """Mixed into vLLM's Worker by ``worker_extension_cls``; called by ``collective_rpc``.
 
-    ``model_runner.reload_weights`` is used because loaded weights are in kernel layout (packed on the CPU),
-    where ``model.load_weights`` fails with a shape error.
+    Where it can, it prepares new weights in a shadow while sampling goes on. Elsewhere
+    ``model_runner.reload_weights`` loads them in the pause: loaded weights are in kernel layout, where
+    ``model.load_weights`` fails with a shape error.
     """
 
     model_runner: Any
     vllm_config: Any
     _served: Shapes
-    _staged: list[tuple[str, torch.Tensor]]
+    _shadow: Shadow | None
+    _preparing: Future[list[tuple[str, torch.Tensor]]]
+    _background: ThreadPoolExecutor
 
-    def switch_expect(self, folder: str) -> int:
-        """Remember which tensors a version must consist of. Returns how many."""
+    def switch_expect(self, folder: str, prepare: bool) -> int:
+        """Remember which tensors a version must consist of. Returns how many.
+
+        prepare: keep a second set of weights, where that works.
+        """
         # It warns at every reload of modules that own no weights of their own (rotary embedding, tied head).
         logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
         self._served = _shapes(Path(folder))
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="weights")
+        model = self.model_runner.get_model()
+        shadowed = prepare and Shadow.fits(model, self.vllm_config)
+        self._shadow = Shadow(model, self.vllm_config) if shadowed else None
         return len(self._served)
 
-    def switch_stage(self, folder: str) -> int:
-        """Map the files and compare names and shapes with what is served; nothing changes yet. Returns bytes.
+    def switch_prepare(self, folder: str) -> None:
+        """Begin to read the files, and to prepare them in the shadow; what is served does not change."""
+        self._preparing = self._background.submit(self._prepare, Path(folder))
 
-        Raises ValueError that names the first tensors that differ.
-        """
-        found = _shapes(Path(folder))
-        if found != self._served:
-            raise ValueError(f"weights in {folder} do not fit the model: {_difference(found, self._served)}")
-        self._staged = list(_tensors(Path(folder)))
-        return sum(tensor.nbytes for _, tensor in self._staged)
+    def switch_prepared(self) -> bool:
+        """Whether that is done. Raises ValueError that names the first tensors that do not fit."""
+        if self._preparing.done():
+            self._preparing.result()
+        return self._preparing.done()
 
     def switch_apply(self) -> None:
-        """Load what was staged. An error here leaves a mixture: the caller must end the engine."""
+        """Serve what was prepared. An error here leaves a mixture: the caller must end the engine."""
         from vllm.config import set_current_vllm_config
 
-        staged, self._staged = self._staged, []
+        tensors = self._preparing.result()
+        if self._shadow is not None:
+            self._shadow.swap()
+            return
         with set_current_vllm_config(self.vllm_config), torch.inference_mode():
-            self.model_runner.reload_weights(weights_iterator=iter(staged))
-            _repack_tied(self.model_runner.get_model())
+            self.model_runner.reload_weights(weights_iterator=iter(tensors))
+            repack_tied(self.model_runner.get_model())
 
-
-def _repack_tied(model: torch.nn.Module) -> None:
-    """Pack tied weights again for the second module that uses them (an output head tied to the embedding).
-
-    ``reload_weights`` refreshes the shared parameter but not the head's packed copy of it (CPU kernels), so
-    the head would go on with the old weights.
-    """
-    owners: set[int] = set()
-    for module in model.modules():
-        weight: torch.Tensor | None = getattr(module, "weight", None)
-        method: Any = getattr(module, "quant_method", None)
-        if weight is None or weight.numel() == 0:
-            continue
-        if weight.data_ptr() in owners and method is not None:
-            method.process_weights_after_loading(module)
-        owners.add(weight.data_ptr())
+    def _prepare(self, folder: Path) -> list[tuple[str, torch.Tensor]]:
+        found = _shapes(folder)
+        if found != self._served:
+            raise ValueError(f"weights in {folder} do not fit the model: {_difference(found, self._served)}")
+        tensors = list(_tensors(folder))
+        if self._shadow is None:
+            return tensors
+        self._shadow.fill(tensors)
+        return []
 
 
 def _files(folder: Path) -> list[Path]:

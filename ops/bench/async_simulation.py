@@ -3,7 +3,8 @@
 Lengths are log-normal and cut at a limit. An engine's decode step takes ``weights + n * sequence`` seconds
 for n running responses: the weights are read once a step, every response's keys and values besides
 (memory-bound decoding). A learner's step takes a fixed time, set so that generating takes ``ratio`` times as
-long as learning when the two take turns. Admission is the pure twin of what runs in Redis (``buffer.admission``).
+long as learning when the two take turns. Admission is the pure twin of what runs in Redis
+(``buffer.admission``).
 """
 
 from __future__ import annotations

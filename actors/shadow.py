@@ -1,0 +1,109 @@
+"""A second set of weights inside vLLM's worker: new ones get their kernel layout there, then the two swap.
+
+For engines on the CPU without compilation, where ``reload_weights`` mostly packs matrices for the kernels:
+that work goes on beside sampling, and the pause is as long as swapping some references.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+SWAPPED = ("_parameters", "cpu_linear")
+"""What a module computes with on the CPU: its parameters, and the function that holds its packed matrix."""
+
+
+class Shadow:
+    """The module tree of a loaded model once more, sharing everything but weights (and packed copies)."""
+
+    def __init__(self, model: torch.nn.Module, vllm_config: Any) -> None:
+        self._vllm_config = vllm_config
+        self._pairs = list(_cloned(model))
+        self._root = self._pairs[0][1]
+
+    @staticmethod
+    def fits(model: torch.nn.Module, vllm_config: Any) -> bool:
+        """Whether the model is one that this works for: plain layers, on the CPU, not compiled."""
+        from vllm.config import CompilationMode
+        from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+        from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+        plain = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
+        methods = [getattr(module, "quant_method", None) for module in model.modules()]
+        on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
+        eager = vllm_config.compilation_config.mode == CompilationMode.NONE
+        return on_cpu and eager and all(method is None or isinstance(method, plain) for method in methods)
+
+    def fill(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Load new weights into the shadow; the model that serves is not touched. From any thread."""
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload.inplace import reload_weights
+
+        with set_current_vllm_config(self._vllm_config), torch.inference_mode():
+            reload_weights(self._vllm_config, self._root, iter(tensors), None, True)
+            repack_tied(self._root)
+
+    def swap(self) -> None:
+        """Let the two sets of weights change places. Between two decode steps only."""
+        for served, shadow in self._pairs:
+            for name in SWAPPED:
+                if name in served.__dict__ and name in shadow.__dict__:
+                    served.__dict__[name], shadow.__dict__[name] = (
+                        shadow.__dict__[name],
+                        served.__dict__[name],
+                    )
+
+
+def _cloned(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, torch.nn.Module]]:
+    """Pairs of every module and its clone, the roots first. Tied parameters stay tied."""
+    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+    clones: dict[int, torch.nn.Module] = {}
+    weights: dict[int, torch.Tensor] = {}
+    modules = list(model.modules())
+    for module in modules:
+        clone = clones[id(module)] = copy.copy(module)
+        clone._buffers = dict(module._buffers)
+        parameters: dict[str, Any] = {
+            name: weight if weight is None else weights.setdefault(id(weight), _own(weight, module, clone))
+            for name, weight in module._parameters.items()
+        }
+        clone._parameters = parameters
+        info = get_layerwise_info(module)
+        clone_info = get_layerwise_info(clone)
+        clone_info.restore_metadata, clone_info.restore_device = info.restore_metadata, info.restore_device
+    for module in modules:
+        clone = clones[id(module)]
+        clone._modules = {name: child and clones[id(child)] for name, child in module._modules.items()}
+        yield module, clone
+
+
+def _own(weight: torch.Tensor, module: torch.nn.Module, clone: torch.nn.Module) -> torch.Tensor:
+    """The parameter's copy for the clone, its loaders (bound methods of the module) included."""
+    own = weight.data.clone()
+    own.__class__ = weight.__class__
+    own.__dict__ = {
+        name: value.__func__.__get__(clone) if getattr(value, "__self__", None) is module else value
+        for name, value in weight.__dict__.items()
+    }
+    return own
+
+
+def repack_tied(model: torch.nn.Module) -> None:
+    """Pack tied weights again for the second module that uses them (an output head tied to the embedding).
+
+    ``reload_weights`` refreshes the shared parameter but not the head's packed copy of it (CPU kernels), so
+    the head would go on with the old weights.
+    """
+    owners: set[int] = set()
+    for module in model.modules():
+        weight: torch.Tensor | None = getattr(module, "weight", None)
+        method: Any = getattr(module, "quant_method", None)
+        if weight is None or weight.numel() == 0:
+            continue
+        if weight.data_ptr() in owners and method is not None:
+            method.process_weights_after_loading(module)
+        owners.add(weight.data_ptr())
