@@ -44,7 +44,7 @@ class CodeConfig(Section):
     address_bytes: int = Field(4 << 30, ge=256 << 20)
     """Address space of one process (RLIMIT_AS); a thread stack of 256 MiB must fit."""
 
-    processes: int = Field(64, ge=2)
+    processes: int = Field(128, ge=2)
     """Processes and threads that may exist at once."""
 
     scratch_bytes: int = Field(64 << 20, ge=1 << 20)

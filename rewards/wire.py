@@ -15,22 +15,15 @@ class Closed(ConnectionError):
     """The other side went away before its message was complete."""
 
 
-def encode(message: dict[str, Any]) -> bytes:
-    """A message as bytes. Raises ValueError for one over the limit, TypeError for what JSON cannot hold."""
+def send(link: socket.socket, message: dict[str, Any], deadline: float | None = None) -> None:
+    """Write one message by ``deadline`` on the monotonic clock.
+
+    Raises ValueError for one over the limit, TypeError for what JSON cannot hold, TimeoutError, or OSError if
+    the other side is gone.
+    """
     body = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode()
     if len(body) > LIMIT_BYTES:
         raise ValueError(f"message of {len(body)} bytes; the limit is {LIMIT_BYTES}")
-    return body
-
-
-def send(link: socket.socket, message: dict[str, Any], deadline: float | None = None) -> None:
-    """Encode and write one message."""
-    send_body(link, encode(message), deadline)
-
-
-def send_body(link: socket.socket, body: bytes, deadline: float | None = None) -> None:
-    """Write an encoded message by ``deadline`` on the monotonic clock. Raises TimeoutError, or OSError if the
-    other side is gone."""
     link.settimeout(None if deadline is None else max(deadline - time.monotonic(), 1e-3))
     link.sendall(len(body).to_bytes(4, "big") + body)
 

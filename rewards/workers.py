@@ -50,6 +50,7 @@ class GraderPool:
         self._threads: list[threading.Thread] = []
         self._waiters: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
+        self._busy: dict[int, int] = {}  # thread -> process id of the worker that grades for it
         self._closed = False
         self._room: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._room = weakref.WeakKeyDictionary()
@@ -132,6 +133,7 @@ class GraderPool:
         """The score, and whether the worker can go on."""
         seconds = self._graders.deadline(job.problem)
         deadline = time.monotonic() + seconds
+        self._busy[threading.get_ident()] = pid
         request = {
             "problem": _plain(job.problem),
             "response": job.response,
@@ -139,30 +141,42 @@ class GraderPool:
             "deadline": seconds,
         }
         try:
-            body = wire.encode(request)
-        except (TypeError, ValueError) as error:
-            return Score(0.0, "error", f"the row cannot be sent to a grader: {error}"), True
-        try:
-            wire.send_body(link, body, deadline)
+            wire.send(link, request, deadline)
             return Score(**wire.receive(link, deadline)), True
+        except (TypeError, ValueError) as error:
+            return Score(0.0, "error", f"the row cannot be sent to a grader: {error}"), False
         except TimeoutError:
             kill(pid)
             return Score(0.0, "timeout", f"no verdict within {seconds:g} s"), False
         except OSError:
             return Score(0.0, "error", "the grading process died"), False
+        finally:
+            del self._busy[threading.get_ident()]
 
     def close(self) -> None:
-        """End the workers; answers still in the queue are graded first. Idempotent."""
+        """End the workers at once. Answers not graded yet get the verdict ``error``. Idempotent."""
         with self._lock:
             self._closed = True
             threads, self._threads = self._threads, []
+        self._give_up_waiting()
         for _ in threads:
             self._jobs.put(None)
+        for pid in list(self._busy.values()):
+            kill(pid)
         for thread in threads:
             thread.join()
         if self._waiters is not None:
             self._waiters.shutdown()
         self._stem.close()
+
+    def _give_up_waiting(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            if job is not None and job.result.set_running_or_notify_cancel():
+                job.result.set_result(Score(0.0, "error", "the pool was closed before this answer's turn"))
 
     def __enter__(self) -> GraderPool:
         return self

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from rewards.code.cgroup import Cgroup
@@ -62,16 +61,22 @@ class Enforcement:
     fix: str = ""
 
 
-@cache
+_tight: set[CodeConfig] = set()
+"""Configurations whose sandbox held when it was probed. A failure is not remembered: it may pass."""
+
+
 def refusal(config: CodeConfig) -> str:
     """Why programs are not run here; "" if they may be."""
-    if config.unsafe:
+    if config.unsafe or config in _tight:
         return ""
     try:
         found = escapes(config)
     except SandboxUnavailable as missing:
         return f"programs are not run: {missing}"
-    return f"programs are not run, the sandbox leaks: {', '.join(found)}" if found else ""
+    if found:
+        return f"programs are not run, the sandbox leaks: {', '.join(found)}"
+    _tight.add(config)
+    return ""
 
 
 def escapes(config: CodeConfig) -> list[str]:

@@ -73,6 +73,9 @@ class Sandbox:
         try:
             self._process = self._start(theirs, bare)
             self.receive(START_SECONDS)
+        except SandboxUnavailable:
+            self.close()
+            raise
         except (SandboxBroken, OSError) as error:
             self.close()
             self._errors.seek(0)

@@ -221,12 +221,10 @@ def test_programs_are_refused_where_the_sandbox_is_missing_or_leaks(monkeypatch:
     assert "not found" in missing.detail
     assert "rewards.code.unsafe" in missing.detail
     monkeypatch.undo()
-    probe.refusal.cache_clear()
     monkeypatch.setattr(probe, "escapes", lambda config: ["wrote /etc/x"])
     leaking = _score(config, "print(8)")
     assert leaking.verdict == "error"
     assert "wrote /etc/x" in leaking.detail
-    probe.refusal.cache_clear()
 
 
 def test_unsafe_runs_without_a_sandbox_and_says_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,16 +240,16 @@ def test_enforcement_says_what_works(code_config: CodeConfig) -> None:
     assert all(row.works or row.fix for row in rows.values())
 
 
-def _graded(config: CodeConfig, items: list[tuple[Problem, str]]) -> list[Score]:
+def _graded(config: CodeConfig, items: list[tuple[Problem, str]], workers: int) -> list[Score]:
     config = config.model_copy(update={"memory_bytes": 1 << 30, "total_seconds": 60})
-    with GraderPool(RewardsConfig(workers=2, code=config)) as pool:
+    with GraderPool(RewardsConfig(workers=workers, code=config)) as pool:
         return pool.score_many(items)
 
 
 def test_graded_cases(code_config: CodeConfig, cases: Callable[[str], list[dict[str, Any]]]) -> None:
     rows = cases("cases/code.jsonl")
     items = [(Problem("code", json.dumps(row["tests"])), row["response"] or "") for row in rows]
-    pairs = list(zip(rows, _graded(code_config, items), strict=True))
+    pairs = list(zip(rows, _graded(code_config, items, workers=5), strict=True))
     assert [(row["id"], score) for row, score in pairs if score.value != row["expected"]] == []
     assert [row["id"] for row, score in pairs if score.verdict in ("error", "timeout")] == []
     forbidden = [path for row in rows for path in (row.get("checks") or {}).get("must_not_exist", [])]
@@ -290,7 +288,7 @@ def test_human_eval(code_config: CodeConfig, cases: Callable[[str], list[dict[st
         whole = row["prompt"] + row["canonical_solution"]
         changed = whole + CHANGED.format(entry=row["entry_point"])
         items += [(Problem("code", tests), _fenced(whole)), (Problem("code", tests), _fenced(changed))]
-    scores = _graded(code_config, items)
+    scores = _graded(code_config, items, workers=2)
     assert [row["task_id"] for row, score in zip(rows, scores[::2], strict=True) if score.value != 1.0] == []
     assert [
         row["task_id"] for row, score in zip(rows, scores[1::2], strict=True) if score.verdict != "wrong"

@@ -194,6 +194,20 @@ def test_an_answer_that_needs_too_much_memory_is_an_error(monkeypatch: pytest.Mo
         assert [score.verdict for score in scores] == ["error", "correct"]
 
 
+def test_closing_does_not_wait_for_what_is_left(graders: Callable[[], list[int]]) -> None:
+    pool = GraderPool(RewardsConfig(workers=1, math=MathConfig(deadline_seconds=60)))
+    pool.score_many([_right(0)])
+    os.kill(graders()[1], signal.SIGSTOP)
+    results: list[Score] = []
+    asking = threading.Thread(target=lambda: results.extend(pool.score_many([_right(k) for k in range(5)])))
+    asking.start()
+    while not pool._busy:
+        threading.Event().wait(0.01)
+    pool.close()
+    asking.join(timeout=20)
+    assert [score.verdict for score in results] == ["error"] * 5
+
+
 def test_closing_leaves_no_process(graders: Callable[[], list[int]]) -> None:
     pool = GraderPool(RewardsConfig(workers=2))
     pool.score_many([_right(k) for k in range(10)])
