@@ -27,15 +27,16 @@ local function forget_ended(run)
 end
 
 local function take(run, stage, need)
-    local popped, answer = redis.call('ZPOPMIN', pending(run, stage), need), { 'claimed' }
+    local popped, ids, answer = redis.call('ZPOPMIN', pending(run, stage), need), {}, { 'claimed' }
     for i = 1, #popped, 2 do
         local id = popped[i]
         local group = read_group(run, id)
         group[PLACE] = CLAIMED
         write_group(run, id, group)
-        redis.call('RPUSH', claim_key(run, run.next), id)
+        ids[#ids + 1] = id
         answer[#answer + 1] = claimed_row(run, id, group)
     end
+    append(claim_key(run, run.next), ids)
     return answer
 end
 
@@ -113,19 +114,22 @@ local function may_return(run, group)
     return group[NEWEST] <= tonumber(redis.call('HGET', run.control, 'begun') or '0')
 end
 
-local function train(run, id, group, step)
+local function train(run, id, group)
     forget_work(run, id, group)
     if not may_return(run, group) then delete_body(run, id, group) end
     group[PLACE] = TRAINED
     write_group(run, id, group)
-    redis.call('RPUSH', trained_key(run, step), id)
-    count(run, TRAINED)
+end
+
+local function note_trained(run, ids, step)
+    append(trained_key(run, step), ids)
+    count(run, TRAINED, #ids)
 end
 
 -- A group that was trained though this Redis forgot its lease: it is booked again.
 local function unknown(run)
     count(run, 'started')
-    return { TRAINED, stage_of(run, run.next), 0, 0, '', '', 0, math.huge, false }
+    return { CLAIMED, stage_of(run, run.next), 0, '', '', '', 0, math.huge, false }
 end
 
 local UNTRAINED = { [FLYING] = true, [PENDING] = true, [CLAIMED] = true }
@@ -137,16 +141,16 @@ redis.register_function {
     callback = function(keys, args)
         local run, step = load_run(keys, args), tonumber(args[3])
         fence(run, args[2])
-        local ids = redis.call('LRANGE', claim_key(run, step), 0, -1)
+        local ids, trained = redis.call('LRANGE', claim_key(run, step), 0, -1), {}
         for i = 4, #args do ids[#ids + 1] = args[i] end
         for _, id in ipairs(ids) do
-            local group = read_group(run, id)
-            if not group then
-                train(run, id, unknown(run), step)
-            elseif UNTRAINED[group[PLACE]] then
-                train(run, id, group, step)
+            local group = read_group(run, id) or unknown(run)
+            if UNTRAINED[group[PLACE]] then
+                train(run, id, group)
+                trained[#trained + 1] = id
             end
         end
+        note_trained(run, trained, step)
         redis.call('DEL', claim_key(run, step))
         if run.next <= step then redis.call('HSET', run.control, 'next', step + 1) end
         ring(run, 'room', 'commit')
@@ -167,7 +171,8 @@ redis.register_function {
         for _, id in ipairs(redis.call('LRANGE', claim_key(run, step), 0, -1)) do
             local group = read_group(run, id)
             if ends[id] == TRAINED then
-                train(run, id, group, step - 1)
+                train(run, id, group)
+                note_trained(run, { id }, step - 1)
             elseif ends[id] then
                 drop(run, id, group, ends[id], 0)
             else

@@ -78,6 +78,11 @@ local function capacity(run, stage, from, to)
     return math.max(0, last - first + 1) * batch_of(run, stage)
 end
 
+-- Appends many at once; `unpack` bears only some thousands.
+local function append(list, ids)
+    for from = 1, #ids, 1000 do redis.call('RPUSH', list, unpack(ids, from, math.min(from + 999, #ids))) end
+end
+
 local function pending_until(run, stage, step)
     return redis.call('ZCOUNT', pending(run, stage), '-inf', '(' .. string.format('%.0f', (step + 1) * SLOT))
 end
@@ -99,6 +104,7 @@ end
 
 -- Whether tokens of (lineage, step) may be trained on in the current lineage (see versions.Ancestry).
 local function valid(run, lineage, step)
+    if tonumber(lineage) == run.lineage then return run.lineage > 0 end
     local limit = tonumber(redis.call('HGET', key(run, 'ancestry'), lineage) or '-2')
     return limit == -1 or step <= limit
 end

@@ -78,7 +78,8 @@ local function return_claims(run, old_next, ids)
         for _, id in ipairs(redis.call('LRANGE', claim_key(run, step), 0, -1)) do
             local group = read_group(run, id)
             if step < run.next then
-                train(run, id, group, step)
+                train(run, id, group)
+                note_trained(run, { id }, step)
             else
                 group[PLACE] = PENDING
                 write_group(run, id, group)
