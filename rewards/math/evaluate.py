@@ -9,17 +9,15 @@ functions).
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
-from typing import Any
 
 import mpmath  # type: ignore[import-untyped]
 
-from rewards.math import arithmetic
-from rewards.math.arithmetic import TooLarge, Undefined, Value, number, on_integers
+from rewards.math import arithmetic, functions
+from rewards.math.arithmetic import TooLarge, Undefined, Value
 from rewards.math.trees import Tree
 
 TERMS = 2_000
@@ -168,22 +166,10 @@ def _series(tree: Tree, point: Point) -> Value:
 
 
 def _call(tree: Tree, point: Point) -> Value:
-    name, args = tree[1], _values(tree[2:], point)
-    if name == "det":
-        return arithmetic.determinant(args[0])
-    if name in _EXACT and all(isinstance(arg, Fraction) for arg in args):
-        return _EXACT[name](*args)
-    if name == "abs":
-        return abs(number(args[0]))
-    if name not in _REAL:
-        return _opaque(name, args, point)
-    domain, function = _REAL[name]
-    argument = number(args[0])
-    if not point.is_complex and not domain(argument):
-        raise Undefined(f"{name} not real")
-    if abs(argument) > 10**12:
-        raise TooLarge("argument too large")
-    return function(argument)
+    args = _values(tree[2:], point)
+    if functions.is_known(tree[1], args):
+        return functions.call(tree[1], args, is_complex=point.is_complex)
+    return _opaque(tree[1], args, point)
 
 
 _KINDS: dict[str, Callable[[Tree, Point], Value]] = {
@@ -199,54 +185,6 @@ _KINDS: dict[str, Callable[[Tree, Point], Value]] = {
     "call": _call,
     "sum": _series,
     "prod": _series,
-}
-
-
-def _modulo(a: int, b: int) -> int:
-    if b == 0:
-        raise Undefined("modulo zero")
-    return a % b
-
-
-_EXACT: dict[str, Callable[..., Value]] = {
-    "abs": abs,
-    "floor": lambda value: Fraction(math.floor(value)),
-    "ceil": lambda value: Fraction(math.ceil(value)),
-    "binom": arithmetic.binomial,
-    "gcd": on_integers(math.gcd),
-    "lcm": on_integers(math.lcm),
-    "mod": on_integers(_modulo),
-    "max": max,
-    "min": min,
-}
-
-
-def _anywhere(argument: Value) -> bool:
-    return True
-
-
-def _positive(argument: Value) -> bool:
-    return bool(argument > 0)
-
-
-def _unit(argument: Value) -> bool:
-    return bool(-1 <= argument <= 1)
-
-
-_REAL: dict[str, tuple[Callable[[Value], bool], Any]] = {
-    "ln": (_positive, mpmath.log),
-    "log": (_positive, mpmath.log10),
-    "lg": (_positive, mpmath.log10),
-    "arcsin": (_unit, mpmath.asin),
-    "arccos": (_unit, mpmath.acos),
-    "arctan": (_anywhere, mpmath.atan),
-    "arccot": (_anywhere, lambda argument: mpmath.mp.pi / 2 - mpmath.atan(argument)),
-    **{
-        name: (_anywhere, getattr(mpmath, name))
-        for name in ["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth"]
-    },
-    "floor": (_anywhere, mpmath.floor),
-    "ceil": (_anywhere, mpmath.ceil),
 }
 
 

@@ -14,20 +14,17 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from rewards.math.commands import ALIASES, FUNCTIONS, Commands
+from rewards.math.applications import Applications, times
+from rewards.math.commands import ALIASES, FUNCTIONS
 from rewards.math.numerals import read_numeral
 from rewards.math.scanner import Unreadable
-from rewards.math.split import matching_brace
-from rewards.math.trees import HALF, ONE, Tree
+from rewards.math.trees import Tree
 
 LENGTH = 20_000
 """Characters of one expression that are still read."""
 
 FACTORIALS = 3
 """Exclamation marks in a row that are still mathematics."""
-
-APPLICABLE = frozenset(["f", "g", "h", "F", "G", "P", "Q", "Gamma"])
-"""Names that take a bracket behind them as their argument; behind any other it is a factor."""
 
 NO_FACTOR = frozenset(["\\end", "\\rfloor", "\\rceil", "\\cdot", "\\choose", "\\pm", "\\to", "\\ldots"])
 STOP = frozenset(")}],;|=<>&")
@@ -42,7 +39,7 @@ def parse(text: str) -> Tree:
     return Parser(text).whole()
 
 
-class Parser(Commands):
+class Parser(Applications):
     """A recursive descent: sum, product, power, primary."""
 
     def whole(self) -> Tree:
@@ -68,7 +65,7 @@ class Parser(Commands):
         tree = self.power()
         while True:
             if self.take("\\cdot"):
-                tree = _times(tree, self.signed())
+                tree = times(tree, self.signed())
             elif self.take("/"):
                 tree = ("div", tree, self.signed())
             elif self.take("\\bmod", "\\mod", "\\pmod"):
@@ -100,7 +97,7 @@ class Parser(Commands):
             return ("add", left, right)
         if digit:
             raise Unreadable("two numbers side by side")
-        return _times(left, right)
+        return times(left, right)
 
     def starts_factor(self) -> bool:
         """Whether what comes next is multiplied without a sign."""
@@ -191,71 +188,3 @@ class Parser(Commands):
             return self.function(ALIASES.get(name, name))
         self.at += 1
         return self.named(self.text[self.at - 1])
-
-    def named(self, name: str) -> Tree:
-        """A symbol with its primes and subscript, or an unknown function applied: f(x)."""
-        primes = self.match(re.compile(r"(?:'|\^\{?\s*\\prime\s*\}?|\^\{'+\}){1,3}"))
-        name += "'" * (primes.group().count("'") + primes.group().count("prime") if primes else 0)
-        tree: Tree = ("var", name)
-        if self.take("_"):
-            tree = ("index", name, self.subscript())
-        if name.rstrip("'") in APPLICABLE and self.peek() == "(":
-            return ("apply", tree, *self.arguments())
-        return tree
-
-    def subscript(self) -> Tree:
-        if self.peek() != "{":
-            return self.argument()
-        close = matching_brace(self.text, self.at)
-        inner = self.text[self.at + 1 : close].strip()
-        self.at = close + 1 if close > 0 else len(self.text)
-        try:
-            return self.nested(inner)
-        except Unreadable:
-            return ("var", inner)
-
-    def arguments(self) -> list[Tree]:
-        close = {"(": ")", "{": "}"}[self.take("(", "{") or "("]
-        parts = [self.sum()]
-        while self.take(",", ";"):
-            parts.append(self.sum())
-        self.need(close)
-        return parts
-
-    def function(self, name: str) -> Tree:
-        power = base = None
-        for _ in range(2):
-            if self.take("^"):
-                power = self.argument()
-            elif self.take("_"):
-                base = self.argument()
-        args = self.arguments() if self.peek() in ("(", "{") else [self.bare_argument()]
-        if power == ("neg", ONE) and f"arc{name}" in FUNCTIONS:
-            return ("call", f"arc{name}", *args)
-        tree = _called(name, args, base)
-        return tree if power is None else ("pow", tree, power)
-
-    def bare_argument(self) -> Tree:
-        """The argument of a function without brackets: the product that follows, up to the next function."""
-        negative = self.signs()
-        tree = self.power()
-        while self.starts_factor() and self.peek() not in "([{":
-            word = re.match(r"\\?([a-zA-Z]+)", self.text[self.at : self.at + 20])
-            if word and word.group(1) in FUNCTIONS:
-                break
-            tree = _times(tree, self.power())
-        return ("neg", tree) if negative else tree
-
-
-def _times(left: Tree, right: Tree) -> Tree:
-    return (*left, right) if left[0] == "mul" else ("mul", left, right)
-
-
-def _called(name: str, args: list[Tree], base: Tree | None) -> Tree:
-    if name == "log" and base is not None:
-        return ("div", ("call", "ln", *args), ("call", "ln", base))
-    if name == "sqrt":
-        return ("pow", args[0], HALF)
-    if name == "exp":
-        return ("pow", ("var", "e"), args[0])
-    return ("call", name, *args)
