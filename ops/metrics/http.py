@@ -14,13 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, and nothing here reads it
 
 REQUEST_SECONDS = 10.0
-Answer = Callable[[str], tuple[str, bytes]]
-"""From the request's Accept header to content type and body."""
+Answer = Callable[[], tuple[str, bytes]]
+"""Content type and body."""
 
 
 class MetricsServer:
@@ -47,7 +47,7 @@ class MetricsServer:
             )
         answers = {"/metrics": _metrics(registry)}
         if targets is not None:
-            answers["/targets"] = lambda accept: ("application/json", json.dumps([*targets()]).encode())
+            answers["/targets"] = lambda: ("application/json", json.dumps([*targets()]).encode())
         self._server = _Server((host, port), _handler(answers, token))
         self.tls = certificate is not None
         if certificate is not None:
@@ -86,7 +86,7 @@ def _handler(answers: dict[str, Answer], token: str | None) -> type[BaseHTTPRequ
             elif answer is None:
                 self._send(HTTPStatus.NOT_FOUND, "text/plain", b"\n".join(map(str.encode, answers)) + b"\n")
             else:
-                self._send(HTTPStatus.OK, *answer(self.headers.get("Accept", "")))
+                self._send(HTTPStatus.OK, *answer())
 
         def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
             self.send_response(status)
@@ -102,11 +102,8 @@ def _handler(answers: dict[str, Answer], token: str | None) -> type[BaseHTTPRequ
 
 
 def _metrics(registry: CollectorRegistry) -> Answer:
-    def answer(accept: str) -> tuple[str, bytes]:
-        encode, kind = choose_encoder(accept)
-        return kind, encode(registry)
-
-    return answer
+    """Always the plain text format: asked for OpenMetrics, the library renames ``vllm:x`` to ``vllm_x``."""
+    return lambda: (CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry))
 
 
 def is_loopback(host: str) -> bool:

@@ -73,7 +73,18 @@ def registry() -> CollectorRegistry:
     return registry
 
 
-def test_metrics_are_served_in_the_format_asked_for(registry: CollectorRegistry) -> None:
+def test_names_are_served_as_they_are(registry: CollectorRegistry) -> None:
+    """Prometheus before 3 asks for OpenMetrics, and the client library then writes vllm_x for vllm:x."""
+    Gauge("vllm:num_requests_running", "As vLLM names it.", registry=registry).set(1)
+    served = MetricsServer("127.0.0.1", 0, registry=registry)
+    accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    request = urllib.request.Request(f"http://{served.address}/metrics", headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        assert b"\nvllm:num_requests_running 1.0" in reply.read()
+    served.close()
+
+
+def test_metrics_are_served(registry: CollectorRegistry) -> None:
     served = MetricsServer("127.0.0.1", 0, registry=registry)
     kind, text = get(f"http://{served.address}/metrics")
     assert kind.startswith("text/plain")
