@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -32,11 +33,15 @@ class AdaptiveEntropy:
         return self.coefficient if entropy <= config.target else 0.0
 
     def advance(self, entropy: float, measured: float, config: EntropyConfig) -> AdaptiveEntropy:
-        """The state before the next step, after an update on e_k whose forward pass measured ``measured``."""
+        """The state before the next step, after an update on e_k whose forward pass measured ``measured``.
+
+        A measure that is not finite (a skipped step) is forgotten.
+        """
         direction = (entropy < config.target) - (entropy > config.target)
         moved = max(0.0, self.coefficient + direction * config.delta)
         capped = moved if config.cap is None else min(moved, config.cap)
-        return replace(self, coefficient=capped, measured=measured)
+        kept = measured if math.isfinite(measured) else self.measured
+        return replace(self, coefficient=capped, measured=kept)
 
 
 def sampled_entropy(groups: Iterable[GroupSummary]) -> float:

@@ -23,7 +23,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json", "*.bin.index.js
 
 
 def export_checkpoint(checkpoint: Checkpoint, model: Path, out: Path, dtype: str | None = None) -> int:
-    """Write the checkpoint's weights and the other files of ``model`` to ``out``; returns how many parameters.
+    """Write the checkpoint's weights and the other files of ``model`` to ``out``; returns the parameters.
 
     dtype: float32, bfloat16 or float16; None: as the model folder's config has it. It is cast from the
     float32 masters. Raises CheckpointError if ``out`` is in use or the checkpoint is damaged.

@@ -116,12 +116,12 @@ def _chunk(
     temperature: float,
     chunk_loss: Callable[[Tensor, Tensor], Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Loss, log-probabilities, entropies [n] of one chunk, and the gradient by its hidden @ weight.T [n, V]."""
+    """Loss, log-probabilities and entropies [n] of one chunk, and the gradient by its logits [n, V]."""
     log_p, p, logprobs, entropies = _softmax_stats(hidden, weight, targets, temperature)
     loss, by_logprob, by_entropy = _token_gradients(chunk_loss, logprobs, entropies)
     grad = _logit_gradient(log_p, p, targets, entropies, by_logprob, by_entropy)
     if temperature != 1.0:
-        grad.div_(temperature)
+        grad.div_(temperature)  # by the logits before they were scaled
     return loss, logprobs, entropies, grad.to(hidden.dtype)
 
 

@@ -14,15 +14,14 @@ from typing import Any, Literal
 
 import structlog
 
-from buffer.codec import encode_group
 from buffer.store import Claim, RolloutBuffer
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
 from learner.batches import Batch, Batches, LearnerStarved, StalenessViolated
 from learner.checkpoint import Checkpoint, Checkpoints
 from learner.clock import PhaseClock
-from learner.config import LearnerConfig
 from learner.lineages import largest_lineage, record_lineage
+from learner.nonfinite import NonFinite, keep_batch, stop_if_too_many
 from learner.ranks import OutOfMemory, RankDied, RankGroup
 from learner.report import StepReport, step_report
 from learner.resume import changed_settings
@@ -34,10 +33,6 @@ from learner.universal import to_universal
 Phase = Literal["wait", "update", "publish", "checkpoint", "idle"]
 
 log = structlog.get_logger()
-
-
-class NonFinite(Exception):
-    """Too many steps in a row had a gradient that is not finite."""
 
 
 class Learner:
@@ -64,6 +59,7 @@ class Learner:
         self._ranks = ranks
         self._batches = Batches(schedule, buffer, ranks)
         self._checkpoints = checkpoints
+        self._spoiled = checkpoints.root.parent / "nonfinite"
         self._on_step = on_step
         self._on_phase = on_phase
         self._on_stage = on_stage
@@ -114,15 +110,15 @@ class Learner:
         self._on_phase("update")
         stats = self._ranks.update(batch.plan)
         self._check_on_policy(stats)
+        if not stats.applied:
+            self._set_aside(batch)
         entropy = self.state.entropy.advance(batch.controller.entropy, stats.entropy, config.entropy)
         self.state = self.state.after(entropy, stats.applied)
         published = self._publish_and_commit(batch.claim)
-        if not stats.applied:
-            self._set_aside(batch)
-        self._report(batch, stats, published)  # before it is durable, so that no durable step lacks its line
+        self._report(batch, stats, published)  # before the checkpoint: no durable step lacks its line
         if (step + 1) % config.checkpoint.every == 0:
             self._checkpoint()
-        self._stop_if_not_finite(config)
+        stop_if_too_many(self.state, config.nonfinite_limit, self._spoiled)
         return True
 
     def _announce_stage(self) -> None:
@@ -220,19 +216,9 @@ class Learner:
         self._restarts = 0
 
     def _set_aside(self, batch: Batch) -> None:
-        """Keep the bodies of a step whose gradient was not finite, for inspection."""
-        folder = self._checkpoints.root.parent / "nonfinite" / f"{self.version.lineage}.{batch.plan.step}"
-        folder.mkdir(parents=True, exist_ok=True)
-        for group in self._ranks.bodies(batch.claim.groups):
-            (folder / f"{group.id}.group").write_bytes(encode_group(group))
-        log.error("gradient not finite, step skipped", step=batch.plan.step, batch=str(folder))
-
-    def _stop_if_not_finite(self, config: LearnerConfig) -> None:
-        if self.state.skipped_in_a_row >= config.nonfinite_limit:
-            raise NonFinite(
-                f"{self.state.skipped_in_a_row} steps in a row up to {self.version.step - 1} had a gradient "
-                f"that is not finite; their batches are in {self._checkpoints.root.parent / 'nonfinite'}"
-            )
+        step = batch.plan.step
+        keep_batch(self._spoiled / f"{self.version.lineage}.{step}", self._ranks.bodies(batch.claim.groups))
+        log.error("gradient not finite, step skipped", step=step, batches=str(self._spoiled))
 
     def _report(self, batch: Batch, stats: StepStats, published: Published) -> None:
         report = step_report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -75,8 +76,9 @@ class StepReport:
     peak_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return asdict(self)
+        """JSON-able; numbers that are not finite are null."""
+        row = asdict(self)
+        return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
 
 
 @dataclass(frozen=True, slots=True)

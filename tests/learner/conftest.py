@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
 from buffer.weights import DiskWeights
 from learner.checkpoint import Checkpoints
+from learner.config import LearnerConfig
 from learner.loop import Learner
 from learner.plan import StepPlan
 from learner.report import StepReport
@@ -156,6 +158,24 @@ class LocalRanks:
         pass
 
 
+@dataclass(frozen=True)
+class Connections:
+    """What a rank in another process needs to reach a test's run."""
+
+    folder: Path
+    url: str
+    config: BufferConfig
+
+    def buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(connect(self.config.redis, self.url), "run", self.config)
+
+    def weights(self) -> DiskWeights:
+        return DiskWeights(self.folder / "weights", keep=3)
+
+    def spec(self, model: Path, config: LearnerConfig) -> RankSpec:
+        return RankSpec(model, config, self.buffer, self.weights)
+
+
 class Run:
     """One run: a Redis of its own, a feeding thread in place of generators, and a learner when asked for."""
 
@@ -173,6 +193,9 @@ class Run:
 
     def open_weights(self) -> DiskWeights:
         return DiskWeights(self.folder / "weights", keep=3)
+
+    def connections(self) -> Connections:
+        return Connections(self.folder, self.url, self.config)
 
     @property
     def checkpoints(self) -> Checkpoints:

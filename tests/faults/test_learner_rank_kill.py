@@ -1,0 +1,96 @@
+"""A learner rank that dies takes the step with it, and the run goes on from the checkpoint."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import ray
+
+from buffer.config import BufferConfig
+from buffer.server import EmbeddedRedis
+from buffer.versions import PolicyVersion
+from learner.config import CheckpointConfig, LearnerConfig
+from learner.ranks import RankDied, RankGroup
+from learner.stages import Schedule, StageConfig
+
+TESTS = Path(__file__).parents[1]
+CONFIG = LearnerConfig(lr=1e-3, ranks=2, zero_stage=2, checkpoint=CheckpointConfig(every=2))
+STAGE = StageConfig(response_limit=24, prompts_per_step=3, group_size=4)
+
+
+@pytest.fixture(scope="module")
+def helpers() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("learner_helpers", TESTS / "learner" / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        _temp_dir=f"/tmp/ray-{os.getpid()}",  # socket paths must stay short
+        runtime_env={"env_vars": {"PYTHONPATH": str(TESTS.parent)}},
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.timeout(600)
+def test_a_dead_rank_aborts_the_step_on_all_and_a_new_lineage_goes_on(
+    tmp_path: Path, helpers: ModuleType, cluster: None
+):
+    ray.cloudpickle.register_pickle_by_value(helpers)
+    model = helpers._save_model(tmp_path / "model", tied=True)
+    with EmbeddedRedis(tmp_path / "redis") as server:
+        run = helpers.Run(tmp_path, server.url, BufferConfig(), Schedule([STAGE], CONFIG), model)
+        ranks = RankGroup(run.connections().spec(model, CONFIG))
+        try:
+            victim = ray.get(ranks._actors[1].__ray_call__.remote(lambda self: os.getpid()), timeout=60)
+            update = ranks.update
+
+            def dying(plan):
+                if plan.step == 3 and not killed:
+                    killed.append(victim)
+                    os.kill(victim, signal.SIGKILL)
+                return update(plan)
+
+            killed: list[int] = []
+            ranks.update = dying  # type: ignore[method-assign]
+            learner = run.learner(ranks)
+            learner.begin()
+            run.feed()
+            learner.run(5, threading.Event())
+            assert [r.version for r in run.reports] == ["1.0", "1.1", "1.2", "2.2", "2.3", "2.4"]
+            assert run.buffer.announced() == PolicyVersion(2, 5)
+            books = run.buffer.books()
+            assert books.balanced
+            assert books.trained == 5 * STAGE.prompts_per_step
+        finally:
+            ranks.close()
+            run.close()
+
+
+@pytest.mark.timeout(300)
+def test_a_rank_that_cannot_start_says_why_in_its_own_words(
+    tmp_path: Path, helpers: ModuleType, cluster: None
+):
+    spec = helpers.Connections(tmp_path, "unused", BufferConfig()).spec(tmp_path, replace_ranks(1))
+    with pytest.raises(RankDied, match=r"join: ModelUnusable: model folder .* does not load"):
+        RankGroup(replace(spec, model=tmp_path))
+
+
+def replace_ranks(ranks: int) -> LearnerConfig:
+    return CONFIG.model_copy(update={"ranks": ranks})
