@@ -13,7 +13,8 @@ from prometheus_client import REGISTRY
 from prometheus_client.exposition import generate_latest
 
 from actors.engine import EngineStats, Sample
-from actors.metrics import GeneratorMetrics, observe_group, observe_response
+from actors.metrics import GeneratorMetrics, observe_group
+from actors.sampling import Graded
 from buffer.outcomes import PASS_RATE_BUCKETS, Outcomes
 from buffer.rollout import VersionSpan
 from buffer.versions import PolicyVersion
@@ -28,7 +29,22 @@ from rewards.reward import Score
 PROCESSES = 3
 """Driver, generator and learner of the quickstart are scraped."""
 REPEATS = 5
-WORDS = "so we add the ones digits first then carry wait let me check that again the sum is therefore".split()
+WORDS = (
+    "so",
+    "we",
+    "add",
+    "the",
+    "digits",
+    "first",
+    "then",
+    "carry",
+    "wait",
+    "let",
+    "me",
+    "check",
+    "again",
+    "sum",
+)
 
 
 def run() -> dict[str, float]:
@@ -39,13 +55,14 @@ def run() -> dict[str, float]:
         raise ConfigError("bench metrics compares with a real run: magicrl quickstart first") from None
     steps = steps_of(folder.steps)
     step = median(total_seconds(record) for record in steps)
+    long = [Graded(_sample(8192), SCORE)] * 16
     parts = _parts(_per_step(steps, "responses"), _per_step(steps, "groups"))
     return {
         "step_share": sum(parts.values()) / step + _scrape() * PROCESSES / SCRAPE_SECONDS,
         "step_seconds": step,
         **{f"{name}_seconds": seconds for name, seconds in parts.items()},
         "scrape_seconds": _scrape(),
-        "response_of_8k_tokens_seconds": _seconds(lambda: observe_response("d", 0, _sample(8192), SCORE)),
+        "group_of_16_at_8k_tokens_seconds": _seconds(lambda: observe_group(0, "d", long)),
     }
 
 
@@ -53,17 +70,16 @@ SCORE = Score(1.0, "correct")
 
 
 def _per_step(steps: list[dict[str, Any]], name: str) -> int:
-    return round(median(record[name] for record in steps))
+    return round(median(float(record[name]) for record in steps))
 
 
 def _parts(responses: int, groups: int) -> dict[str, float]:
     """CPU seconds of one step by where they are spent."""
     generator, sample = GeneratorMetrics(0), _sample(30)
-    texts = [_sample(30).text for _ in range(responses // max(1, groups))]
+    group = [Graded(sample, SCORE)] * (responses // max(1, groups))
 
     def one_response() -> None:
         generator.sampled(sample, 0.5)
-        observe_response("d", 0, sample, SCORE)
         with observed("math") as note:
             note.score = SCORE
 
@@ -76,7 +92,7 @@ def _parts(responses: int, groups: int) -> dict[str, float]:
     stats = EngineStats(running=8, waiting=0, tokens=10, kv_cache_ratio=0.1)
     return {
         "responses": responses * _seconds(one_response),
-        "groups": groups * _seconds(lambda: observe_group(texts)),
+        "groups": groups * _seconds(lambda: observe_group(0, "d", group)),
         "generator_state": _seconds(lambda: generator.state(stats, 3, 0, {"sync": 1.0, "backpressure": 2.0})),
         "driver": _seconds(driver),
     }
@@ -114,7 +130,7 @@ def _report() -> Any:
     phases: Mapping[str, float] = dict.fromkeys(
         ("wait", "fetch", "fwdbwd", "optim", "publish", "commit"), 0.1
     )
-    numbers = "entropy alpha clip_low clip_high ratio weight mismatch_kl reference_kl grad_norm lr".split()
+    numbers = ("entropy", "alpha", "clip_low", "clip_high", "ratio", "weight", "mismatch_kl", "reference_kl")
     rest = {
         "loss_policy": 0.1,
         "loss_entropy": 0.1,
@@ -123,4 +139,6 @@ def _report() -> Any:
         "applied": True,
     }
     counts = {"step": 1, "stage": 0, "lineage": 1, "tokens": 3000, "groups": 16}
-    return SimpleNamespace(**counts, **rest, **dict.fromkeys(numbers, 0.1), seconds=phases)
+    return SimpleNamespace(
+        **counts, **rest, **dict.fromkeys((*numbers, "grad_norm", "lr"), 0.1), seconds=phases
+    )

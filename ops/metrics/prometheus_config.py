@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-SCRAPE_SECONDS = 5
+SCRAPE_SECONDS = 10
 """Steps of small runs take seconds; on large ones this costs nothing (see ``magicrl bench metrics``)."""
 
 
