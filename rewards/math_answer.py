@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import product
@@ -17,6 +18,8 @@ from rewards.math.notation import normalize
 from rewards.math.reading import readings
 from rewards.reward import Problem, Score
 
+DECIMAL_COMMA = re.compile(r"-?(?:\d{4,},\d{1,2}|0,\d+)")
+"""A number with a decimal comma that is hardly a list; in answers only, because a reference may be a list."""
 ANSWER_LENGTH = 20_000
 """Characters of a final answer that are still read."""
 
@@ -52,6 +55,8 @@ def says(gold: Any, answer: str, prompt: str = "") -> bool:
         return True
     references = reference(str(gold))
     answers = readings(answer)
+    if DECIMAL_COMMA.fullmatch(normalize(answer)):
+        answers += readings(normalize(answer).replace(",", "."))
     if any(matches(one, other) for one, other in product(references, answers)):
         return True
     if all(isinstance(one, Raw) for one in references) and agrees(normalize(gold), normalize(answer)):

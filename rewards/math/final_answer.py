@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from rewards.math.split import matching_brace
 
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
-JOINER = re.compile(r"[\s,;、$]*(?:and|or|和|或|与)?[\s,;、$]*(?:\\?[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?[\s$]*")
+JOINER = re.compile(
+    r"(?:[\s,;、$]|\\q?quad)*(?:\\text\{\s*)?(?:and|or|和|或|与)?\s*\}?(?:[\s,;、$]|\\q?quad)*"
+    r"(?:\\?[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?[\s$]*"
+)
 MARKER = re.compile(
-    r"(?:\b(?:final\s+)?answer(?:\s+(?:is|should\s+be|must\s+be|equals)\b|\s*[:：=])|\bans\s*[:：=]"
-    r"|最?[终后]?答案[是为]?\s*[:：]?|####)[\s:：*]*(?:\\\[|\\\(|\$\$?)?",
+    r"(?:\b(?:final\s+)?answer(?:\s+(?:is|should\s+be|must\s+be|equals)\b|\s*[:：=]|\s*(?=\$|\\\(|\\\[))"
+    r"|\bans\s*[:：=]|最?[终后]?答案[是为]?\s*[:：]?|####|(?:^|\n)[ \t#*]*(?:final\s+)?answer[ \t*]*\n)"
+    r"[\s:：*]*(?:\\\[|\\\(|\$\$?)?",
     re.I,
 )
 MARKER_LINE = re.compile(
@@ -27,11 +31,21 @@ SENTENCE_END = re.compile(
     r"(?:(?<=[^A-Z0-9.])|(?<=\d)|(?<=\b[A-Z]))[.!?](?:\s+|$)|[。！？]|\n\s*\n|\n(?=\s*[-*#])"
 )
 CLAUSE_END = re.compile(
-    r",?\s+(?:because|since|as\s|which|so\s|where\s+we)|[,，]\s*(?:因为|其中)|\.\s*$", re.I
+    r",?\s+(?:because|since|as\s|which|so\s|where\s+we)|[,，]\s*(?:因为|其中)|(?<!\.)\.\s*$", re.I
 )
 ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.S | re.I)
-SPECIAL_TOKEN = re.compile(r"<\|[^<>|]{1,40}\|>|</?s>|<eos>")
-ADVERB = re.compile(r"^(?:therefore|thus|then|hence|simply|just|clearly|indeed|exactly)[\s,:]+", re.I)
+END_OF_TURN = re.compile(
+    r"<\|(?:im_end|im_start|endoftext|eot_id|end|user|assistant)\|>|</s>|<eos>|<end_of_turn>"
+)
+CHATTER = re.compile(r"\s*I hope (?:it|this) is correct\.?\s*", re.I)
+ADVERB = re.compile(r"^(?:therefore|thus|then|hence|simply|just|clearly|indeed|exactly|that)[\s,:]+", re.I)
+NAMED_AFTERWARDS = re.compile(
+    r"(?:^|\s)(?P<answer>\$[^$]+\$|\\\(.+?\\\)|\\\[.+?\\\])\s+is\s+(?:the|our)\s+(?:final\s+|correct\s+)?"
+    r"(?:answer|solution|result)\b[.!]?$",
+    re.I | re.S,
+)
+DISPLAYED = re.compile(r"[:：]\s*(?P<answer>\$\$?[^$]+\$\$?|\\\(.+?\\\)|\\\[.+?\\\])[.。]?$", re.S)
+PURE = re.compile(r"(\$\$?)[^$]+\1|\\\[(?:(?!\\\]).)+\\\]|\\\((?:(?!\\\)).)+\\\)", re.S)
 BARE = 100
 """Characters of a response that may be nothing but the answer."""
 TAIL = 4000
@@ -51,7 +65,7 @@ def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) ->
     A labelled line ("**Answer: D**") after the last box replaces it. Statements of a truncated response
     do not count: their end may be missing.
     """
-    text = after_thought(SPECIAL_TOKEN.sub("", response))
+    text = after_thought(_first_turn(response))
     if text is None:
         return None
     boxes = list(_boxes(text))
@@ -60,6 +74,12 @@ def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) ->
     if boxes:
         return _labelled(text[boxes[-1][1] :]) or _joined(text, boxes)
     return _stated(text[-TAIL:])
+
+
+def _first_turn(response: str) -> str:
+    """What the model said before it went on to invent a next turn."""
+    parts = [part for part in END_OF_TURN.split(response) if part.strip() not in ("", "assistant")]
+    return parts[0] if parts else ""
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
@@ -101,6 +121,7 @@ def _stated(text: str) -> str | None:
     """A statement without a box: tagged, after the last marker, or the conclusion that the text ends with."""
     if tagged := ANSWER_TAG.findall(text):
         return _clean(tagged[-1])
+    text = CHATTER.sub(" ", text)
     markers = list(MARKER.finditer(text))
     if markers:
         statement = text[markers[-1].end() :].strip()
@@ -108,10 +129,18 @@ def _stated(text: str) -> str | None:
             if markers[-1].group().endswith(opener):
                 statement = opener + statement
                 break
-        return _clean(_sentence(statement))
+        statement = _sentence(statement)
+        told = CONCLUDES.match(statement) if re.match(r"the\s", statement, re.I) else None
+        return _clean(_last_value(told["answer"]) if told else statement)
     sentences = [part.strip() for part in SENTENCE_END.split(text) if part and part.strip()]
-    if conclusion := CONCLUDES.match(sentences[-1]) if sentences else None:
+    if not sentences:
+        return None
+    if found := NAMED_AFTERWARDS.search(sentences[-1]) or DISPLAYED.search(sentences[-1]):
+        return _clean(found["answer"])
+    if conclusion := CONCLUDES.match(sentences[-1]):
         return _clean(_last_value(conclusion["answer"]))
+    if PURE.fullmatch(text.strip()):
+        return _clean(text)
     bare = len(sentences) == 1 and len(text) <= BARE and not re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}", text)
     return _clean(sentences[0]) if bare else None
 
@@ -132,4 +161,4 @@ def _clean(text: str) -> str | None:
     math = re.match(r"^(\$\$?|\\\(|\\\[)(.+?)(\$\$?|\\\)|\\\])(?=$|[\s,.;])", text, re.S)
     if math and not re.search(r"\w", text[math.end() :]):
         text = math.group(2)
-    return text.rstrip(".。,; ") or None
+    return re.sub(r"(?:(?<!\.)\.|[。,;\s])+$", "", text) or None

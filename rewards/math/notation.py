@@ -22,6 +22,7 @@ SYMBOLS = {
     "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "∶": ":", "ℯ": "e", "ⅈ": "i",
 }  # fmt: skip
 COMMANDS = [
+    (r"(?<!\\)\\!\s*", ""),
     (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|big|Big|bigg|Bigg)\s*\.", ""),
     (r"\\(?:left|right|[bB]igg?[lrm]?|middle|displaystyle|textstyle|limits|nolimits)(?![a-zA-Z])", ""),
     (r"\\[dtc]frac(?![a-z])", r"\\frac"),
@@ -141,8 +142,8 @@ _EUROPEAN = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\d.,])|(?<![\d.,])(\d{1,3}(?:\.\d{3}){2,})(?![\d.,])"
 )
 _UNDERSCORES = re.compile(r"(?<=\d)\\?_(?=\d{3}(?:\\?_\d{3})*(?!\d))")
-_LATEX_GROUPS = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d{3}(?!\d))")
-_LATEX_DECIMAL = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
+_LATEX_GROUPS = re.compile(r"(?<=\d)(\s*)\{\s*,\s*\}(?=\d{3}(?!\d))")
+_LATEX_DECIMAL = re.compile(r"(?<=\d)(\s*)\{\s*,\s*\}(?=\d)")
 _INDIAN = re.compile(r"(?<![\d.,])(\d{1,2}(?:,\d{2})+,\d{3})(?![\d,])")
 _MIXED = re.compile(r"(?<![\w.^_/{}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d/^.])")
 

@@ -193,7 +193,7 @@ def _brackets(text: str, depth: int) -> Answer | None:
             return _structure(such_that[1], depth)
         return Group("set", tuple(item for part in parts for item in _items(part, depth)))
     if left == "{":
-        return Group("set", tuple(_structure(part, depth) for part in parts)) if len(parts) > 1 else None
+        return Group("list", tuple(_structure(part, depth) for part in parts)) if len(parts) > 1 else None
     if left == r"\langle":
         return Group("vector", tuple(_structure(part, depth) for part in parts))
     if len(parts) > 1:
