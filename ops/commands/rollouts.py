@@ -99,14 +99,28 @@ def facts(sample: Sample) -> dict[str, Any]:
     }
 
 
+def looks(response: str) -> dict[str, Any]:
+    """What the text looks like: hits of reflection words, repetition, other scripts, form."""
+    from rewards.traits import traits
+
+    found = traits(response)
+    return {
+        "reflections": sum(found.reflections.values()),
+        "repetition": round(found.repetition, 3),
+        "language_mix": round(found.language_mix, 3),
+        "format_failures": sorted(found.format_failures),
+    }
+
+
 def _print(sample: Sample, text: Callable[[Any], str]) -> None:
     console = Console(highlight=False)
-    known, rollout = facts(sample), sample.rollout
+    rollout, response = sample.rollout, text(sample.rollout.tokens).strip()
+    known = facts(sample) | looks(response)
     colour = "green" if rollout.verdict == "correct" else "red"
     head = f"step {sample.step}  prompt {known['prompt']}  [{colour}]{rollout.verdict}[/]  {rollout.reward:g}"
     console.print(Rule(head, align="left", style="dim"))
     console.print(f"[dim]{escape(text(sample.group.prompt_tokens).strip())}[/]")
-    console.print(escape(text(rollout.tokens).strip()))
+    console.print(escape(response))
     console.print(f"[dim]{escape('   '.join(_notes(known)))}[/]\n")
 
 
@@ -115,6 +129,7 @@ def _notes(known: dict[str, Any]) -> Iterator[str]:
     yield f"versions {' '.join(known['versions'])}"
     yield f"log-probability {known['mean_logprob']:.3f} a token"
     yield f"group {' '.join(f'{reward:g}' for reward in known['group_rewards'])}"
+    yield f"reflects {known['reflections']} times, repetition {known['repetition']:.2f}"
     if known["detail"]:
         yield str(known["detail"])
 
@@ -122,5 +137,6 @@ def _notes(known: dict[str, Any]) -> Iterator[str]:
 def _print_json(sample: Sample, text: Callable[[Any], str]) -> None:
     import json
 
-    texts = {"prompt_text": text(sample.group.prompt_tokens), "response": text(sample.rollout.tokens)}
-    typer.echo(json.dumps(facts(sample) | texts))
+    response = text(sample.rollout.tokens)
+    texts = {"prompt_text": text(sample.group.prompt_tokens), "response": response}
+    typer.echo(json.dumps(facts(sample) | looks(response) | texts))

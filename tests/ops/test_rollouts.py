@@ -121,6 +121,8 @@ def test_a_response_is_shown_with_all_that_is_known(run: Path) -> None:
     assert line["mean_logprob"] == -0.5
     assert line["group_rewards"] == [1.0, 0.0]
     assert line["prompt_text"] == "0 1 2"
+    assert (line["reflections"], line["language_mix"]) == (0, 0.0)
+    assert "no_box" in line["format_failures"]
     text = CliRunner().invoke(app, [str(run), "--step", "1", "--verdict", "wrong"]).output
     assert "[/] is not 1" in text
     assert "21 tokens" in text
