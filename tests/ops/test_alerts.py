@@ -35,14 +35,14 @@ def metric(name: str, values: str, /, **labels: str) -> dict[str, str]:
 
 
 def reference(name: str, value: float, /) -> dict[str, str]:
-    return metric("reference", f"{value}+0x10000", name=name)
+    return metric("reference", f"{value}+0x720", name=name)
 
 
-def steady(rate_a_minute: float, minutes: int = 2000) -> str:
+def steady(rate_a_minute: float, minutes: int = 720) -> str:
     return f"0+{rate_a_minute}x{minutes}"
 
 
-def flat(value: float, minutes: int = 2000) -> str:
+def flat(value: float, minutes: int = 720) -> str:
     return f"{value}+0x{minutes}"
 
 
