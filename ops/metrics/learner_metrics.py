@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,8 @@ REFERENCE = Gauge(
 
 for _kind in ("all_right", "all_wrong", "mixed"):
     GROUPS.labels(_kind)
+for _gauge in (POLICY_LOSS, ENTROPY, COEFFICIENT, MISMATCH_KL, REFERENCE_KL, GRAD_NORM, LEARNING_RATE, MFU):
+    _gauge.set(math.nan)  # 0 would be a measurement, and an entropy of 0 an alarm
 
 
 def observe_step(report: StepReport) -> None:

@@ -172,6 +172,18 @@ CASES = [
         metric("learner_entropy_nats", "0.2+0x40 2+0x100") | reference("entropy_target", 0.2),
         minute=100,
     ),
+    # Before the first step there is no entropy to judge.
+    Case(
+        "EntropyExplosion",
+        True,
+        metric("learner_entropy_nats", "NaN+0x30 0.2+0x40 2+0x40") | reference("entropy_target", 0.2),
+        minute=110,
+    ),
+    Case(
+        "EntropyCollapse",
+        False,
+        metric("learner_entropy_nats", "NaN+0x70") | reference("entropy_target", 0.2),
+    ),
     # A model that begins far above its target has not exploded.
     Case(
         "EntropyExplosion",
