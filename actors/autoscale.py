@@ -39,3 +39,26 @@ class Autoscaler:
         if wanted != self.target:
             self.target, self.starved, self.blocked = wanted, 0, 0
         return self.target
+
+
+@dataclass
+class Windows:
+    """Cuts running totals into windows for an Autoscaler. Times: one monotonic clock, in seconds."""
+
+    scaler: Autoscaler
+    begun: float
+    waited: float = 0.0
+    blocked: float = 0.0
+    alive: float = 0.0
+
+    def feed(self, now: float, waited: float, blocked: float, alive: float) -> int:
+        """The target, after the totals so far, which never go down: seconds that the learner waited; that
+        generators were held back by admission, and that they lived, both summed over them."""
+        seconds = now - self.begun
+        if seconds < self.scaler.config.window_seconds:
+            return self.scaler.target
+        lived = alive - self.alive
+        learner_share = (waited - self.waited) / seconds
+        blocked_share = (blocked - self.blocked) / lived if lived > 0 else 0.0
+        self.begun, self.waited, self.blocked, self.alive = now, waited, blocked, alive
+        return self.scaler.observe(learner_share, blocked_share)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
 import structlog
 
+from actors.autoscale import Autoscaler, Windows
 from actors.engine import SamplingLimits
+from actors.fleet_summary import summarize
 from actors.healing import SlotHealth
-from actors.member import Member, ServeMetrics, StartGenerator, outcome
+from actors.member import Member, ServeMetrics, StartGenerator, borrow, outcome
 from actors.roster import Roster
 from actors.spec import UNANNOUNCED, GeneratorSpec, start_generator
 from buffer.row import Row
@@ -56,6 +57,7 @@ class Fleet:
         self._members: list[Member] = []
         self._health: dict[int, SlotHealth] = {}
         self._last: dict[str, Mapping[str, Any]] = {}
+        self._windows: Windows | None = None
         self._ghosts: dict[str, float] = {}
         self._asked_for: int | None = None
 
@@ -88,6 +90,26 @@ class Fleet:
         for health in self._health.values():
             health.forgive()
         self._target = generators
+
+    def autoscale(self, learner_waited: float) -> None:
+        """Follow who waits for whom, where the config asks for it. Call after ``check``.
+
+        learner_waited: seconds that the learner has waited for data so far, in all.
+        """
+        config = self._spec.actors.autoscale
+        if config is None:
+            return
+        now = time.monotonic()
+        if self._windows is None:
+            self._windows = Windows(Autoscaler(config, self._target), now)
+        self._windows.scaler.target = self._target
+        reports = [report for report in self._last.values() if "idle_seconds" in report]
+        blocked = sum(report["idle_seconds"].get("backpressure", 0.0) for report in reports)
+        alive = sum(report["seconds"] for report in reports)
+        target = self._windows.feed(now, learner_waited, blocked, alive)
+        if target != self._target:
+            log.info("autoscaling", generators=target, before=self._target)
+            self.scale(target)
 
     @property
     def target(self) -> int:
@@ -221,20 +243,10 @@ class Fleet:
         members = [member for member in self._members if member.state == "ready"]
         if not members:
             raise GeneratorDied("no generator is ready to evaluate on")
-        parts = [rows[index :: len(members)] for index in range(len(members))]
-        asked = [
-            m.actor.evaluate.remote(part, samples, limits) for m, part in zip(members, parts, strict=True)
-        ]
-        _, waiting = ray.wait(asked, num_returns=len(asked), timeout=seconds)
-        if waiting:
-            raise TimeoutError(f"evaluation of {len(rows)} problems did not end within {seconds:.0f} s")
-        scores: list[list[Score]] = [[] for _ in rows]
-        for index, (reference, member) in enumerate(zip(asked, members, strict=True)):
-            ended = outcome(reference)
-            if ended is None or ended[1] is not None:
-                raise GeneratorDied(f"{member.name}: {ended and ended[1]}")
-            scores[index :: len(members)] = ended[0]
-        return scores
+        try:
+            return borrow(members, rows, samples, limits, seconds)
+        except RuntimeError as error:
+            raise GeneratorDied(str(error)) from error
 
     def stop(self, seconds: float) -> None:
         """Drain all and wait; what has not ended by then is killed, engine processes included."""
@@ -254,22 +266,8 @@ class Fleet:
         self._members.clear()
 
     def summary(self) -> dict[str, Any]:
-        """All generators together, those that ended too: tokens, tokens per second, idle share and causes."""
-        reports = [report for report in self._last.values() if "tokens" in report]
-        seconds = sum(report["seconds"] for report in reports)
-        idle: Counter[str] = Counter()
-        for report in reports:
-            idle.update(report["idle_seconds"])
-        tokens = sum(report["tokens"] for report in reports)
-        longest = max((report["seconds"] for report in reports), default=0.0)
-        return {
-            "tokens": tokens,
-            "tokens_per_second": tokens / longest if longest else 0.0,
-            "idle_ratio": sum(idle.values()) / seconds if seconds else 0.0,
-            "idle_seconds": dict(idle),
-            "responses": sum(report["responses"] for report in reports),
-            "weights_loaded": sum(report["loads"] for report in reports),
-        }
+        """All generators together, those that ended too (actors/fleet_summary.py)."""
+        return summarize(self._last.values())
 
 
 def _version(report: Mapping[str, Any]) -> PolicyVersion:

@@ -161,3 +161,21 @@ def outcome(reference: Any) -> tuple[Any, str | None] | None:
         return None, f"{error.cause or error}"
     except ray.exceptions.RayError as error:
         return None, f"{error}"
+
+
+def borrow(
+    members: Sequence[Member], rows: Sequence[Row], samples: int, limits: SamplingLimits, seconds: float
+) -> list[list[Score]]:
+    """Evaluate on the engines of ``members``. Raises TimeoutError, RuntimeError with a member's error text."""
+    parts = [rows[index :: len(members)] for index in range(len(members))]
+    asked = [m.actor.evaluate.remote(part, samples, limits) for m, part in zip(members, parts, strict=True)]
+    _, waiting = ray.wait(asked, num_returns=len(asked), timeout=seconds)
+    if waiting:
+        raise TimeoutError(f"evaluation of {len(rows)} problems did not end within {seconds:.0f} s")
+    scores: list[list[Score]] = [[] for _ in rows]
+    for index, (reference, member) in enumerate(zip(asked, members, strict=True)):
+        ended = outcome(reference)
+        if ended is None or ended[1] is not None:
+            raise RuntimeError(f"{member.name}: {ended and ended[1]}")
+        scores[index :: len(members)] = ended[0]
+    return scores
