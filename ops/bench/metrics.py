@@ -57,11 +57,12 @@ def run() -> dict[str, float]:
     step = median(total_seconds(record) for record in steps)
     long = [Graded(_sample(8192), SCORE)] * 16
     parts = _parts(_per_step(steps, "responses"), _per_step(steps, "groups"))
+    scrape = _scrape()
     return {
-        "step_share": sum(parts.values()) / step + _scrape() * PROCESSES / SCRAPE_SECONDS,
+        "step_share": sum(parts.values()) / step + scrape * PROCESSES / SCRAPE_SECONDS,
         "step_seconds": step,
         **{f"{name}_seconds": seconds for name, seconds in parts.items()},
-        "scrape_seconds": _scrape(),
+        "scrape_seconds": scrape,
         "group_of_16_at_8k_tokens_seconds": _seconds(lambda: observe_group(0, "d", long)),
     }
 
