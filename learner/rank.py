@@ -11,6 +11,7 @@ from typing import Any
 
 import deepspeed
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
@@ -24,6 +25,7 @@ from learner.engine import DeepSpeedEngine, resolve_dtype
 from learner.logprobs import HeadLoss
 from learner.magic import token_sums, token_terms
 from learner.memory import MemoryNeed, advice, available_bytes, memory_need, model_shape
+from learner.model import ModelUnusable
 from learner.plan import Layout, MicroBatch, MiniBatch, StepPlan
 from learner.spec import RankOutOfMemory, RankSpec
 from learner.stats import SUMS, RankStats
@@ -44,10 +46,17 @@ class Rank:
         self._store: TCPStore | None = None
 
     def memory(self) -> tuple[MemoryNeed, int]:
-        """What a step will need on this rank by estimate, and the bytes free on its device now."""
+        """What a step will need on this rank by estimate, and the bytes free on its device now.
+
+        Raises ModelUnusable.
+        """
         spec = self._spec
         dtype = resolve_dtype(spec.config.dtype, self._device)
-        need = memory_need(model_shape(spec.model), spec.config, spec.longest, dtype.itemsize)
+        try:
+            shape = model_shape(spec.model)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise ModelUnusable(f"model folder {spec.model} cannot be read: {error}") from error
+        need = memory_need(shape, spec.config, spec.longest, dtype.itemsize)
         if self._device.type == "cuda":
             return need, int(torch.cuda.mem_get_info()[0])
         return need, available_bytes()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -32,6 +32,7 @@ def helpers() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -87,10 +88,9 @@ def test_a_dead_rank_aborts_the_step_on_all_and_a_new_lineage_goes_on(
 def test_a_rank_that_cannot_start_says_why_in_its_own_words(
     tmp_path: Path, helpers: ModuleType, cluster: None
 ):
-    spec = helpers.Connections(tmp_path, "unused", BufferConfig()).spec(tmp_path, replace_ranks(1))
-    with pytest.raises(RankDied, match=r"join: ModelUnusable: model folder .* does not load"):
-        RankGroup(replace(spec, model=tmp_path))
-
-
-def replace_ranks(ranks: int) -> LearnerConfig:
-    return CONFIG.model_copy(update={"ranks": ranks})
+    alone = CONFIG.model_copy(update={"ranks": 1})
+    spec = helpers.Connections(tmp_path, "unused", BufferConfig()).spec(tmp_path, alone)
+    with pytest.raises(
+        RankDied, match=r"memory: ModelUnusable: model folder .* cannot be read: .*config.json"
+    ):
+        RankGroup(spec)
