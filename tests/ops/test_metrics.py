@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -26,24 +23,13 @@ from buffer.server import EmbeddedRedis, connect
 from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
 from learner.report import StepReport
-from ops.alerts import RULES
 from ops.config import Config, ConfigError
 from ops.config_file import load_config
-from ops.dashboards.catalogue import DASHBOARDS
 from ops.folder import RunFolder, append_line
 from ops.metrics import learner_metrics
 from ops.metrics.live import Live, WaitClock
 from ops.metrics.run_metrics import RunMetrics
 from ops.metrics.utilisation import peak_flops, utilisation
-
-BEYOND = {
-    "reference",  # what rules compare with: no number of a run belongs in a rule
-    "gen_weights_failures",  # the receiving side of weights_broadcast_failures
-    "buffer_groups",  # the books
-    "learner_phase",  # what the learner does now
-}
-"""Metrics that the catalogue does not list."""
-CATALOGUE = Path(__file__).parents[3] / "shared/METRICS.md"
 
 
 def report(**values: Any) -> StepReport:
@@ -258,58 +244,3 @@ def test_open_metrics_are_a_mistake_in_the_configuration(
     folder = RunFolder(config.run.path)
     with pytest.raises(ConfigError, match=r"metrics\.token_file"):
         RunMetrics(open_host, partial(connect, BufferConfig().redis, server.url), buffer, folder).__enter__()
-
-
-NAMES = """
-import importlib, pkgutil, json
-import buffer, rewards, actors, ops.metrics.run_metrics
-from prometheus_client import REGISTRY
-for room in (buffer, rewards, actors):
-    if any(module.name == "metrics" for module in pkgutil.iter_modules(room.__path__)):
-        importlib.import_module(room.__name__ + ".metrics")
-for family in REGISTRY.collect():
-    if family.name.startswith("magicrl_"):
-        print(family.type, family.name, family.documentation)
-"""
-
-
-def defined() -> list[tuple[str, str, str]]:
-    """Type, name and help of every metric that the rooms define."""
-    result = subprocess.run(
-        [sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=120, check=True
-    )
-    return [tuple(line.split(" ", 2)) for line in result.stdout.splitlines()]  # type: ignore[misc]
-
-
-def test_names_follow_the_conventions() -> None:
-    for kind, name, text in defined():
-        assert text.rstrip().endswith("."), f"{name}: help text"
-        if kind == "counter":
-            assert re.search(r"_(tokens|seconds|bytes|\w+s|\w+ed|total|nonfinite|version)$", name), name
-        assert not re.search(r"_(ms|percent|minutes|mb)$", name), name
-
-
-@pytest.mark.skipif(not CATALOGUE.exists(), reason="the catalogue is not at hand")
-def test_names_are_the_catalogue_s() -> None:
-    rows = re.findall(
-        r"^\| (\w+?)(?: \(recording rule\))?(?: / \w+)? ?(?:\{[\w,]+\})? ?\|", CATALOGUE.read_text(), re.M
-    )
-    catalogue = {row.removesuffix("_total") for row in rows} | {"redis_memory_max_bytes"}
-    ours = {name.removeprefix("magicrl_") for _, name, _ in defined()}
-    assert ours - catalogue <= BEYOND
-
-
-def test_dashboards_and_rules_ask_only_for_what_is_measured(buffer: RolloutBuffer) -> None:
-    registry = CollectorRegistry()
-    live = Live(buffer, registry)
-    live.look()
-    rooms = {name for _, name, _ in defined()} | {family.name for family in live.collect()}
-    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    recorded = {rule["record"] for rule in rules if "record" in rule}
-    queries = [
-        query.expr for dashboard in DASHBOARDS for panel in dashboard.panels for query in panel.queries
-    ]
-    for expression in [*queries, *(rule["expr"] for rule in rules)]:
-        for name in re.findall(r"magicrl[:_][\w:]+", expression):
-            base = re.sub(r"_(bucket|sum|count|total)$", "", name)
-            assert {name, base} & (rooms | recorded), f"{name} in {expression}"
