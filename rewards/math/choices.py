@@ -12,6 +12,8 @@ CHOICE = re.compile(
     r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Ja-j])\)|([A-J]))(?:[.):：]|(?<=\)))?\s*(.*)", re.S | re.I
 )
 LISTED = re.compile(r"(?:\\text(?:bf)?\{)?\(([A-J])\)\}?|(?:^|[\s,;])([A-J])[.)]\s", re.M)
+ANOTHER = re.compile(r"(?:^|[\s,;/&(])(?:or|and|[A-J](?=$|[\s,.;:)]))", re.S)
+"""Behind an option: another one, so that the answer is no choice."""
 LETTERS = "ABCDEFGH"
 QUESTION_TAIL = 4000
 """Characters at the end of a question in which its options are looked for."""
@@ -24,7 +26,8 @@ def read_choices(text: str, read: Callable[[str], Answer]) -> list[Answer]:
     match = CHOICE.fullmatch(plain)
     if match and (match[1] or match[2].isupper() or not plain.startswith(match[2])):
         letter, rest = (match[1] or match[2]).upper(), match[3].strip()
-        if match[1] or plain[1:2] in (".", ")", ":", "：") or not rest:
+        marked = match[1] or plain[1:2] in (".", ")", ":", "：") or not rest
+        if marked and not ANOTHER.search(rest):
             return [Choice(letter, read(normalize(rest)) if rest else None)]
     if 2 <= len(plain) <= 6 and set(plain) <= set(LETTERS) and list(plain) == sorted(set(plain)):
         return [Group("list", tuple(Choice(letter) for letter in plain))]

@@ -67,7 +67,9 @@ def _named(gold: Answer, answer: Answer) -> bool:
     if isinstance(gold, Named) and isinstance(answer, Named):
         if gold.parameters or answer.parameters:
             return _functions(gold, answer)
-        return gold.name.strip() == answer.name.strip() and matches(gold.value, answer.value)
+        if gold.name.strip() == answer.name.strip():
+            return matches(gold.value, answer.value)
+        return _same_curve(gold, answer)
     if isinstance(answer, Named):
         return _as_equation(gold, answer) if isinstance(gold, Relation) else matches(gold, answer.value)
     assert isinstance(gold, Named)
@@ -77,15 +79,28 @@ def _named(gold: Answer, answer: Answer) -> bool:
     return matches(gold.value, answer)
 
 
+def _same_curve(gold: Named, answer: Named) -> bool:
+    """y = x and x = y; not x = 5 and y = 5."""
+    if not (isinstance(gold.value, Quantity) and isinstance(answer.value, Quantity)):
+        return False
+    if not (variables(gold.value.tree) and variables(answer.value.tree)):
+        return False
+    one, other = (
+        subtract(("var", n.name), n.value.tree) for n in (gold, answer) if isinstance(n.value, Quantity)
+    )
+    return proportional(one, other, positive=False)
+
+
 def _functions(gold: Named, answer: Named) -> bool:
-    """f(x) = x^2 and f(t) = t^2 are the same; y = x^2 says it too."""
+    """f(x) = x^2 and f(t) = t^2 are the same; y = x^2 says it too; f(2) = 5 and f(3) = 5 are not."""
     value = answer.value
-    if len(gold.parameters) == len(answer.parameters):
-        names = dict(zip(answer.parameters, gold.parameters, strict=True))
+    if gold.parameters and answer.parameters:
+        names = dict(zip(answer.parameters, gold.parameters, strict=False))
+        alike = gold.name == answer.name and len(gold.parameters) == len(answer.parameters)
+        if not alike or any(old != new and not (old + new).isalpha() for old, new in names.items()):
+            return False
         if isinstance(value, Quantity):
             value = Quantity(renamed(value.tree, names), value.decimal)
-    elif gold.parameters and answer.parameters:
-        return False
     return matches(gold.value, value)
 
 
@@ -138,20 +153,11 @@ def _group(gold: Answer, answer: Answer) -> bool:
 
 def _single(gold: Answer, answer: Answer) -> bool:
     """{5} for 5, and "1/2 or 0.5" for either: items that all say the same."""
-    if isinstance(gold, Group) and isinstance(answer, Group):
-        return False
-    if isinstance(gold, Group):
-        return (
-            gold.kind in ("list", "set")
-            and bool(gold.items)
-            and all(matches(item, answer) for item in gold.items)
-        )
-    return (
-        isinstance(answer, Group)
-        and answer.kind in ("list", "set")
-        and bool(answer.items)
-        and all(matches(gold, item) for item in answer.items)
-    )
+    if isinstance(gold, Group) and gold.kind in ("list", "set"):
+        return bool(gold.items) and all(matches(item, answer) for item in gold.items)
+    if isinstance(answer, Group) and answer.kind in ("list", "set"):
+        return bool(answer.items) and all(matches(gold, item) for item in answer.items)
+    return False
 
 
 def _by_kind(gold: Group, answer: Group) -> bool:
@@ -160,6 +166,8 @@ def _by_kind(gold: Group, answer: Group) -> bool:
         if _is_ordered(gold) or (_is_assignment(answer) and not _is_assignment(gold)):
             return _in_order(gold, answer)
         return _unordered(gold.items, answer.items)
+    if "set" in kinds and 1 in (len(gold.items), len(answer.items)):
+        return _single(gold, answer)
     if kinds == {"list", "tuple"} or kinds <= {"tuple", "vector"} or len(kinds) == 1:
         return _in_order(gold, answer)
     return False
@@ -186,8 +194,8 @@ def _in_order(gold: Group, answer: Group) -> bool:
 def _values(group: Group) -> Sequence[Answer]:
     """Items in order; ``y = 4, x = 3`` stands for (3, 4)."""
     if _is_assignment(group):
-        return [item.value for item in sorted(group.items, key=lambda item: getattr(item, "name", ""))
-                if isinstance(item, Named)]  # fmt: skip
+        named = [item for item in group.items if isinstance(item, Named)]
+        return [item.value for item in sorted(named, key=lambda item: item.name)]
     return group.items
 
 
@@ -214,11 +222,19 @@ def _distinct(items: Sequence[Answer]) -> list[Answer]:
 def _proportion(gold: Sequence[Answer], answer: Sequence[Answer]) -> bool:
     """a:b:c and 2a:2b:2c are the same ratio; a time of day is not."""
     left, right = ([item.tree for item in side if isinstance(item, Quantity)] for side in (gold, answer))
+    if _is_time(left) and _is_time(right):
+        return left == right
     if not len(gold) == len(answer) == len(left) == len(right) or equal(right[-1], number(0)):
         return False
     return all(
         equal(("mul", left[0], b), ("mul", right[0], a)) for a, b in zip(left[1:], right[1:], strict=True)
     )
+
+
+def _is_time(trees: Sequence[Tree]) -> bool:
+    """Whether a ratio may be a time of day: 7:30, 12:00."""
+    numbers = [tree[1] for tree in trees if tree[0] == "num"]
+    return len(numbers) == len(trees) == 2 and numbers[0] <= 24 and (numbers[1] == 0 or 10 <= numbers[1] < 60)
 
 
 def _fraction_of(parts: Sequence[Answer], other: Answer) -> bool:

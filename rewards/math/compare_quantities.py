@@ -19,7 +19,7 @@ SHORTER_ANSWER = 6
 them."""
 FULL_DIGITS = 10
 """Significant digits from which a decimal answer counts for an exact reference (0.0833333333 for 1/12)."""
-CONSTANTS_OF_INTEGRATION = frozenset("CcKk")
+CONSTANTS_OF_INTEGRATION = frozenset("CcK")
 DEGREE: Tree = ("div", ("var", "pi"), number(180))
 
 
@@ -83,13 +83,15 @@ def _rounded(gold: Quantity, answer: Tree, written: Decimal | None) -> bool:
 
 
 def _within(exact: Value, decimal: Value, places: int) -> bool:
-    """Whether ``decimal`` is ``exact`` cut or rounded to its last place."""
+    """Whether ``decimal`` is ``exact`` rounded, or cut, to that many places."""
     with mpmath.workdps(DIGITS):
         left, right = (
             mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
             for x in (exact, decimal)
         )
-        return bool(abs(left - right) < mpmath.mpf(10) ** -places)
+        place = mpmath.mpf(10) ** -places
+        cut = left * right >= 0 and 0 <= abs(left) - abs(right) < place
+        return bool(cut or abs(left - right) * 2 <= place)
 
 
 def _terminates(amount: Value) -> bool:
@@ -106,7 +108,7 @@ def _terminates(amount: Value) -> bool:
 def _same_constant(gold: Tree, answer: Tree) -> bool:
     """x^2 + C and x^2 + c: the constant of integration may have any of its usual names."""
     left, right = variables(gold) - variables(answer), variables(answer) - variables(gold)
-    if len(left) != 1 or len(right) != 1 or not left | right <= CONSTANTS_OF_INTEGRATION:
+    if gold[0] != "add" or len(left) != 1 or len(right) != 1 or not left | right <= CONSTANTS_OF_INTEGRATION:
         return False
     return equal(gold, renamed(answer, {next(iter(right)): next(iter(left))}))
 

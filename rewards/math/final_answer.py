@@ -46,6 +46,10 @@ NAMED_AFTERWARDS = re.compile(
 )
 DISPLAYED = re.compile(r"[:：]\s*(?P<answer>\$\$?[^$]+\$\$?|\\\(.+?\\\)|\\\[.+?\\\])[.。]?$", re.S)
 PURE = re.compile(r"(\$\$?)[^$]+\1|\\\[(?:(?!\\\]).)+\\\]|\\\((?:(?!\\\)).)+\\\)", re.S)
+NEGATED = re.compile(
+    r"(?:\b(?:not|never|cannot\s+be)|n't(?:\s+be)?|不是)\s*(?:equal\s+to\s*)?[\s$\\(\[]*$", re.I
+)
+"""In front of a box: what the answer is not."""
 BARE = 100
 """Characters of a response that may be nothing but the answer."""
 TAIL = 4000
@@ -69,6 +73,8 @@ def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) ->
     if text is None:
         return None
     boxes = list(_boxes(text))
+    if boxes and NEGATED.search(text[max(boxes[-1][0] - 40, 0) : boxes[-1][0]]):
+        return None
     if boxed_only or truncated:
         return _joined(text, boxes)
     if boxes:

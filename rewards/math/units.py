@@ -50,61 +50,14 @@ _TABLE: list[tuple[str, Fraction, str]] = [
 _UNITS = {name: (dimension, factor) for dimension, factor, names in _TABLE for name in names.split()}
 _SHORTHANDS = {"mph": "mile/hour", "kmh": "km/h", "kph": "km/h", "rpm": "revolution/minute"}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "平方": 2, "立方": 3}
-STOP_WORDS = frozenset(
-    [
-        "not",
-        "no",
-        "none",
-        "or",
-        "and",
-        "is",
-        "are",
-        "was",
-        "at",
-        "least",
-        "most",
-        "than",
-        "more",
-        "less",
-        "fewer",
-        "about",
-        "around",
-        "approximately",
-        "over",
-        "under",
-        "between",
-        "if",
-        "when",
-        "for",
-        "any",
-        "all",
-        "only",
-        "exactly",
-        "either",
-        "neither",
-        "but",
-        "it",
-        "the",
-        "answer",
-        "wrong",
-        "correct",
-        "times",
-        "plus",
-        "minus",
-        "per",
-        "percent",
-        "percentage",
-        "never",
-        "always",
-        "otherwise",
-        "impossible",
-        "undefined",
-        "infinitely",
-        "to",
-        "from",
-        "up",
-    ]
-)
+_CHANGING = """
+not no none or and is are was at least most than more less fewer about around approximately over under
+between if when for any all only exactly either neither but it the answer wrong correct false true incorrect
+plus minus per percent percentage never always otherwise impossible undefined infinitely to from up squared
+cubed factorial dozen half halves third thirds quarter quarters tenth tenths hundred hundreds thousand
+thousands million millions billion billions pi root negative
+"""
+STOP_WORDS = frozenset(_CHANGING.split())
 """Words that change what a number says; text with one of them is not a unit."""
 
 _WORD = re.compile(r"([^\W\d_]+)\.?(?:\s*\^\s*\{?\s*(-?\d)\s*\}?)?")

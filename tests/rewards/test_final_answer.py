@@ -25,6 +25,8 @@ BOXED = [
     (r"\[ \boxed{3} \quad \text{and} \quad \boxed{4}. \]", "3 , 4"),
     (r"\boxed{5}. Again: \boxed{5}", "5"),
     ("put it in \\boxed and stop", None),
+    (r"It is not $\boxed{5}$", None),
+    (r"Not that one, so $\boxed{5}$", "5"),
     ("", None),
 ]
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
+from rewards.config import RewardsConfig
 from rewards.reward import Problem
 from rewards.workers import GraderPool
 
 
-def test_graded_cases(pool: GraderPool, cases: Callable[[str], list[dict[str, Any]]]) -> None:
+def test_graded_cases(cases: Callable[[str], list[dict[str, Any]]]) -> None:
     rows = cases("cases/math.jsonl")
-    began = time.monotonic()
-    scores = pool.score_many((Problem("math", row["gold"]), row["response"] or "") for row in rows)
+    with GraderPool(RewardsConfig()) as strict:  # with the default deadline
+        scores = strict.score_many((Problem("math", row["gold"]), row["response"] or "") for row in rows)
     pairs = list(zip(rows, scores, strict=True))
     assert [row["id"] for row, score in pairs if score.value > row["expected"]] == []
     assert sum(score.value == row["expected"] for row, score in pairs) >= 0.97 * len(rows)
     assert [row["id"] for row, score in pairs if score.verdict == "timeout"] == []
-    assert time.monotonic() - began < 5.0 * len(rows)
 
 
 def test_the_quickest_benchmarks_agree_with_themselves(
