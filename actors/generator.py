@@ -90,7 +90,6 @@ class Generator:
         self.engine = engine
         self._pool = pool
         self._buffer = buffer
-        self.prompts = prompts
         self._graders = graders
         self._config = config
         self._roster = roster
@@ -214,8 +213,9 @@ class Generator:
 
     async def _keep_current(self) -> None:
         while True:
-            heard = self._bell.rings
-            if await self._watch.look(on_load=lambda: self._note("sync")):
+            heard, was_current = self._bell.rings, self._watch.current
+            loaded = await self._watch.look(on_load=lambda: self._note("sync"))
+            if loaded or self._watch.current != was_current:
                 self._bell.ring()
             else:
                 await self._bell.wait(heard, RECHECK_SECONDS)

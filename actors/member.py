@@ -166,7 +166,7 @@ def outcome(reference: Any) -> tuple[Any, str | None] | None:
 def borrow(
     members: Sequence[Member], rows: Sequence[Row], samples: int, limits: SamplingLimits, seconds: float
 ) -> list[list[Score]]:
-    """Evaluate on the engines of ``members``. Raises TimeoutError, RuntimeError with a member's error text."""
+    """Evaluate on the engines of ``members``. Raises TimeoutError, RuntimeError with its error text."""
     parts = [rows[index :: len(members)] for index in range(len(members))]
     asked = [m.actor.evaluate.remote(part, samples, limits) for m, part in zip(members, parts, strict=True)]
     _, waiting = ray.wait(asked, num_returns=len(asked), timeout=seconds)

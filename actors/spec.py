@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import redis
 import structlog
 
 from actors.config import ActorsConfig, Section, VllmConfig
 from actors.engine import Engine
 from actors.generator import Generator, StageRules
+from actors.group_run import Rows
 from actors.rendering import PromptRenderer
 from actors.roster import Roster
+from actors.sampling import Renderer
 from actors.thinking import ThinkingEngine
 from actors.vllm_engine import VllmEngine
 from buffer.config import BufferConfig
@@ -107,6 +110,19 @@ async def start_generator(
     if spec.actors.thinking.budget is not None:
         engine = ThinkingEngine(engine, spec.actors.thinking, prompts.tokenizer)
     log.info("generator started", name=name, slot=slot, model=str(spec.model), rows=len(dataset))
+    return assemble(spec, name, slot, engine, prompts, dataset, client)
+
+
+def assemble(
+    spec: GeneratorSpec,
+    name: str,
+    slot: int,
+    engine: Engine,
+    prompts: Renderer,
+    dataset: Rows,
+    client: redis.Redis,
+) -> Generator:
+    """A Generator of the run around an engine that serves."""
     return Generator(
         name,
         slot,

@@ -7,16 +7,19 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from actors.config import ActorsConfig, VllmConfig
 from actors.engine import SamplingLimits
 from actors.generator import StageRules
-from actors.roster import Roster
-from actors.spec import GeneratorSpec, start_generator
+from actors.rendering import PromptRenderer
+from actors.spec import UNANNOUNCED, GeneratorSpec, assemble
+from actors.vllm_engine import VllmEngine
 from buffer.admission import BatchSchedule, StageBatch
 from buffer.config import BufferConfig, DifficultyConfig
 from buffer.dataset import read_dataset
@@ -29,7 +32,7 @@ from ops.bench.async_simulation import Cluster, Outcome, Simulation, synchronous
 from ops.bench.tiny_model import write_tiny_model
 from rewards.config import RewardsConfig
 
-GROUP_SIZE, MAX_TOKENS, BATCH = 8, 64, 16
+GROUP_SIZE, MAX_TOKENS, BATCH, ROUNDS = 8, 64, 16, 5
 ENGINE = VllmConfig(dtype="float32", max_num_seqs=64, kv_cache_gib=0.25, enforce_eager=True)
 STALENESS = (0, 1, 2, 4)
 KV_SECONDS = 0.15e-3
@@ -39,56 +42,69 @@ queries) over 3.35 TB/s. With it decoding is bound by the cache, not by the weig
 
 def run(long: bool = False) -> dict[str, Any]:
     """``engine_efficiency`` with the real engine; ``async_gain`` and its company in virtual time."""
-    figures: dict[str, Any] = asyncio.run(_efficiency(seconds=60.0 if long else 15.0))
+    figures: dict[str, Any] = asyncio.run(_efficiency(seconds=20.0 if long else 5.0))
     figures |= _asynchrony(Cluster(), "", steps=24 if long else 14)
     figures |= _asynchrony(Cluster(sequence_seconds=KV_SECONDS), "_kv_bound", steps=24 if long else 14)
     return figures
 
 
 async def _efficiency(seconds: float) -> dict[str, Any]:
+    """The two by turns on one engine, so that whatever else the machine does meets both."""
     with tempfile.TemporaryDirectory() as folder, _run(Path(folder)) as (spec, buffer):
-        generator = await start_generator(spec, "bench", 0)
-        dataset, prompts = read_dataset(spec.data), generator.prompts
+        client = connect(spec.buffer.redis, spec.redis_url)
+        prompts, dataset = PromptRenderer(spec.model), read_dataset(spec.data)
         ids = [prompts.render(row.messages).tolist() for row in dataset]
-        alone = await _alone(generator.engine, ids, seconds)
+        engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED)
         end = threading.Event()
         learner = threading.Thread(target=_consume, args=(buffer, end), daemon=True)
-        running = asyncio.create_task(generator.run())
         learner.start()
-        await asyncio.sleep(3.0)
-        before, begun = generator.engine.stats().tokens, time.monotonic()
-        await asyncio.sleep(seconds)
-        loop = (generator.engine.stats().tokens - before) / (time.monotonic() - begun)
+        alone, loop = [], []
+        for number in range(ROUNDS):
+            alone.append(await _rate(engine, _alone(engine, ids), seconds))
+            generator = assemble(spec, f"bench-{number}", 0, engine, prompts, dataset, client)
+            loop.append(await _rate(engine, generator.run(), seconds, generator.drain))
         end.set()
-        buffer.stop("measured")
-        await running
-        await generator.close()
+        await engine.close()
         learner.join(30)
+        client.close()
     return {
-        "engine_efficiency": loop / alone,
-        "generator_tokens_per_second": loop,
-        "vllm_tokens_per_second": alone,
+        "engine_efficiency": median(a / b for a, b in zip(loop, alone, strict=True)),
+        "generator_tokens_per_second": median(loop),
+        "vllm_tokens_per_second": median(alone),
     }
 
 
-async def _alone(engine: Any, prompts: list[list[int]], seconds: float) -> float:
-    """Tokens per second of the engine alone: the same prompts and log-probabilities, nothing scored."""
-    limits, deadline = SamplingLimits(max_tokens=MAX_TOKENS), time.monotonic() + 3.0
-    todo = iter(prompts * 10_000)
+async def _rate(
+    engine: VllmEngine,
+    work: Coroutine[Any, Any, None],
+    seconds: float,
+    end: Callable[[str], None] | None = None,
+) -> float:
+    """Tokens per second while ``work`` goes on, its beginning and its end left out."""
+    task = asyncio.create_task(work)
+    await asyncio.sleep(2.0)
+    before, begun = engine.stats().tokens, time.monotonic()
+    await asyncio.sleep(seconds)
+    rate = (engine.stats().tokens - before) / (time.monotonic() - begun)
+    if end is None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    else:
+        end("measured")
+        await task
+    return float(rate)
+
+
+async def _alone(engine: VllmEngine, prompts: list[list[int]]) -> None:
+    """The engine by itself, kept full: the same prompts and log-probabilities, nothing scored or sent."""
+    limits, todo = SamplingLimits(max_tokens=MAX_TOKENS), cycle(prompts)
 
     async def worker() -> None:
-        while time.monotonic() < deadline:
+        while True:
             async for _ in engine.sample(next(todo), GROUP_SIZE, limits):
                 pass
 
-    async def load() -> None:
-        await asyncio.gather(*(worker() for _ in range(ENGINE.max_num_seqs // GROUP_SIZE + 2)))
-
-    await load()
-    deadline = time.monotonic() + seconds
-    before, begun = engine.stats().tokens, time.monotonic()
-    await load()
-    return float(engine.stats().tokens - before) / (time.monotonic() - begun)
+    await asyncio.gather(*(worker() for _ in range(ENGINE.max_num_seqs // GROUP_SIZE + 2)))
 
 
 def _consume(buffer: RolloutBuffer, end: threading.Event) -> None:
@@ -133,7 +149,6 @@ def _run(folder: Path) -> Iterator[tuple[GeneratorSpec, RolloutBuffer]]:
             rewards=RewardsConfig(workers=1),
             actors=ActorsConfig(groups_in_flight=ENGINE.max_num_seqs // GROUP_SIZE + 2, engine=ENGINE),
         )
-        Roster(client, "bench").save_spec(spec.shared())
         yield spec, buffer
         buffer.close()
         client.close()
