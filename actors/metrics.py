@@ -56,9 +56,7 @@ REPETITION = Histogram(
 LANGUAGES = Histogram(
     "magicrl_rollout_language_mix_ratio", "Share of another script.", ["dataset"], buckets=SHARES
 )
-REWARD = Histogram(
-    "magicrl_rollout_reward", "Rewards.", ["component"], buckets=(-1, -0.5, 0, 0.25, 0.5, 0.75, 1, 2)
-)
+REWARD = Histogram("magicrl_rollout_reward", "Rewards.", ["component"], buckets=(0, 0.25, 0.5, 0.75, 1, 2))
 LIKENESS = Histogram("magicrl_rollout_group_likeness", "n-gram overlap within a group.", buckets=SHARES)
 
 
@@ -114,9 +112,9 @@ def _observe_response(stage: int, dataset: str, sample: Sample, score: Score) ->
     REWARD.labels("total").observe(score.value)
     REPETITION.labels(outcome).observe(found.repetition)
     LANGUAGES.labels(dataset).observe(found.language_mix)
-    if sample.finish == "length":
-        TRUNCATED.labels(str(stage)).inc()
-    else:
+    truncated = sample.finish == "length"
+    TRUNCATED.labels(str(stage)).inc(truncated)  # counted from the first response on: rates need a zero
+    if not truncated:
         UNTRUNCATED.labels(outcome).inc()
     for kind in found.format_failures:
         FORMAT.labels(kind).inc()

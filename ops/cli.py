@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
-from typing import Annotated, Optional
+from typing import Annotated, NoReturn, Optional
 
-import click
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -72,19 +71,13 @@ def _options(
 def main() -> None:
     """Run the command line. An error that a person can mend is one line and exit status 2."""
     try:
-        status = app(_arguments(sys.argv[1:]), standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        status = train.INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        status = error.exit_code
+        app(_arguments(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(train.INTERRUPTED)
     except _mendable() as error:
-        _print_error(error)
-        status = USAGE_ERROR
+        _end(error, USAGE_ERROR)
     except _failures() as error:
-        _print_error(error)
-        status = FAILED
-    sys.exit(status if isinstance(status, int) else 0)
+        _end(error, FAILED)
 
 
 def _arguments(argv: list[str]) -> list[str]:
@@ -107,8 +100,9 @@ def _loaded(*names: tuple[str, str]) -> tuple[type[Exception], ...]:
     return tuple(getattr(sys.modules[module], name) for module, name in names if module in sys.modules)
 
 
-def _print_error(error: Exception) -> None:
+def _end(error: Exception, status: int) -> NoReturn:
     Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]error[/]", escape(str(error)))
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,14 @@ def test_every_field_is_explained() -> None:
     assert not [name for name, info in fields(Config) if not info.description]
 
 
+def test_a_missing_option_is_usage_not_a_traceback() -> None:
+    command = [sys.executable, "-m", "ops.cli", "scale", "--run", "x"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert "--generators" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_a_mistake_is_told_without_loading_the_engines(minimal: Path) -> None:
     code = (
         "import sys; from ops.cli import main; sys.argv = ['magicrl', *sys.argv[1:]]\n"
