@@ -160,9 +160,12 @@ class Run:
 
     def _start_parts(self, stack: ExitStack, checkpoint: Checkpoint | None) -> tuple[Fleet, RankGroup]:
         """Generators and ranks, side by side: each takes half a minute on a small machine."""
+        import ray
+
         from actors.fleet import Fleet
         from learner.ranks import RankGroup
 
+        self._metrics.devices(ray.cluster_resources())
         self._session.progress.say("starting generators and learner")
         background = ThreadPoolExecutor(1, thread_name_prefix="start-ranks")
         stack.callback(background.shutdown, wait=False, cancel_futures=True)
