@@ -20,6 +20,9 @@ from rewards.config import RewardsConfig
 START_SECONDS = 60.0
 """How long the stem may take to import the graders (a third of a second on a free core)."""
 
+TRIES = 5
+"""How often a worker is asked for before the stem counts as broken."""
+
 log = structlog.get_logger()
 
 
@@ -39,7 +42,7 @@ class Stem:
 
     def worker(self) -> tuple[socket.socket, int]:
         """A new worker's socket and process id; raises WorkerUnavailable."""
-        for _ in range(2):  # the second try is with a fresh stem
+        for _ in range(TRIES):
             ours, theirs = socket.socketpair()
             try:
                 with self._lock:
@@ -49,8 +52,11 @@ class Stem:
             except (OSError, ValueError) as error:
                 ours.close()
                 theirs.close()
-                self.close()
                 log.warning("grading process was lost, starting another", error=str(error))
+                if not isinstance(
+                    error, wire.Closed
+                ):  # a worker that was killed early says nothing about the stem
+                    self.close()
         raise WorkerUnavailable(f"grading process does not start: {self._told()}")
 
     def _told(self) -> str:

@@ -109,7 +109,7 @@ def test_a_killed_process_loses_no_other_result(victim: str, graders: Callable[[
         stop = threading.Event()
 
         def kill() -> None:
-            while not stop.wait(0.05):
+            while not stop.wait(0.1):
                 workers = [pid for pid in graders() if pid != stem]
                 for pid in workers[:1] if victim == "worker" else [stem]:
                     try:
@@ -119,11 +119,11 @@ def test_a_killed_process_loses_no_other_result(victim: str, graders: Callable[[
 
         killer = threading.Thread(target=kill)
         killer.start()
-        scores = pool.score_many([_right(k) for k in range(3000)])
+        scores = pool.score_many([_right(k) for k in range(1500)])
         stop.set()
         killer.join()
         died = [score for score in scores if score.verdict == "error"]
-        assert len(scores) == 3000
+        assert len(scores) == 1500
         assert all(score.verdict == "correct" or "died" in score.detail for score in scores)
         assert len(died) < 100
         assert pool.score_many([_right(7)])[0].verdict == "correct"
