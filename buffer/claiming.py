@@ -104,12 +104,25 @@ class Claiming(RunControl):
                 continue
             if reply[0] == b"short":
                 return self._short(lineage, step, [int(value) for value in reply[1:]])
-            trained = {group for groups in self._ledger.values() for group in groups}
-            again = {row[0].decode(): "trained" for row in reply[1:] if row[0].decode() in trained}
-            if not again:
+            unfit = self._unfit(reply[1:])
+            if not unfit:
                 return self._accept(step, reply[1:])
-            _log.warning("redis forgot a commit", step=step, groups=len(again))
-            self._unclaim(lineage, step, again)
+            _log.warning("claim undone", step=step, groups=unfit)
+            self._unclaim(lineage, step, unfit)
+
+    def _unfit(self, rows: Sequence[Any]) -> dict[str, str]:
+        """Claimed groups that must not be trained: trained already, which Redis forgot, or unreadable."""
+        trained = {group for groups in self._ledger.values() for group in groups}
+        unfit: dict[str, str] = {}
+        for name, _, summary in rows:
+            if name.decode() in trained:
+                unfit[name.decode()] = "trained"
+            else:
+                try:
+                    decode_summary(summary)
+                except CorruptBody:
+                    unfit[name.decode()] = "corrupt"
+        return unfit
 
     def _say_again(self, lineage: int, step: int, behind: int) -> None:
         """Commit again the steps ``behind`` to ``step`` - 1, which Redis forgot."""

@@ -96,6 +96,17 @@ def test_a_corrupt_body_is_dropped_and_the_step_claimed_anew(make_world: Any) ->
     assert world.buffer.books() == Books(started=3, claimed=2, dropped={"corrupt": 1})
 
 
+def test_an_unreadable_summary_is_dropped_before_anyone_plans_with_it(make_world: Any) -> None:
+    world = make_world(batch=2)
+    leases = world.start(3)
+    world.finish(leases)
+    world.buffer.client.hset(world.buffer._functions.key("summaries"), str(leases[0].group), b"junk")
+    claim = world.buffer.claim(1, 0)
+    assert isinstance(claim, Claim)
+    assert leases[0].group not in {group.summary.id for group in claim.groups}
+    assert world.buffer.books() == Books(started=3, claimed=2, dropped={"corrupt": 1})
+
+
 def test_stragglers_are_dropped_at_their_deadline_and_counted(make_world: Any) -> None:
     world = make_world(batch=2, staleness=0, straggler_seconds=1e-9)
     slow, fast = world.start(2)
