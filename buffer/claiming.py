@@ -22,6 +22,9 @@ from buffer.versions import Lineage, PolicyVersion
 _log = structlog.get_logger()
 _FETCH_AT_ONCE = 16
 
+_Row = tuple[str, str, GroupSummary | None]
+"""A claimed group's id, its copy's name, and its summary unless that is unreadable."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimedGroup:
@@ -104,25 +107,18 @@ class Claiming(RunControl):
                 continue
             if reply[0] == b"short":
                 return self._short(lineage, step, [int(value) for value in reply[1:]])
-            unfit = self._unfit(reply[1:])
+            rows = [(row[0].decode(), row[1].decode(), _readable(row[2])) for row in reply[1:]]
+            unfit = self._unfit(rows)
             if not unfit:
-                return self._accept(step, reply[1:])
+                return self._accept(step, rows)
             _log.warning("claim undone", step=step, groups=unfit)
             self._unclaim(lineage, step, unfit)
 
-    def _unfit(self, rows: Sequence[Any]) -> dict[str, str]:
+    def _unfit(self, rows: Sequence[_Row]) -> dict[str, str]:
         """Claimed groups that must not be trained: trained already, which Redis forgot, or unreadable."""
         trained = {group for groups in self._ledger.values() for group in groups}
-        unfit: dict[str, str] = {}
-        for name, _, summary in rows:
-            if name.decode() in trained:
-                unfit[name.decode()] = "trained"
-            else:
-                try:
-                    decode_summary(summary)
-                except CorruptBody:
-                    unfit[name.decode()] = "corrupt"
-        return unfit
+        again = {name: "trained" for name, _, _ in rows if name in trained}
+        return {name: "corrupt" for name, _, summary in rows if summary is None} | again
 
     def _say_again(self, lineage: int, step: int, behind: int) -> None:
         """Commit again the steps ``behind`` to ``step`` - 1, which Redis forgot."""
@@ -132,15 +128,14 @@ class Claiming(RunControl):
         for old in range(behind, step):
             self._functions.call("commit", lineage, old, *self._ledger[old])
 
-    def _accept(self, step: int, rows: Sequence[Any]) -> Claim:
+    def _accept(self, step: int, rows: Sequence[_Row]) -> Claim:
         self._overdue_since = None
-        self._claims[step] = [row[0].decode() for row in rows]
-        return Claim(step, tuple(self._claimed_group(*row) for row in rows))
-
-    def _claimed_group(self, group: bytes, attempt: bytes, summary: bytes) -> ClaimedGroup:
-        return ClaimedGroup(
-            decode_summary(summary), self._functions.key("body", group.decode(), attempt.decode())
+        self._claims[step] = [name for name, _, _ in rows]
+        key = self._functions.key
+        groups = (
+            ClaimedGroup(summary, key("body", name, attempt)) for name, attempt, summary in rows if summary
         )
+        return Claim(step, tuple(groups))
 
     def _short(self, lineage: int, step: int, counts: Sequence[int]) -> Short:
         have, need, in_flight, overdue, version = counts
@@ -217,3 +212,10 @@ class Claiming(RunControl):
     def checkpoint_durable(self, lineage: int, step: int) -> None:
         """The checkpoint at ``step`` is complete: what was trained before can be forgotten."""
         self._functions.call("checkpoint_durable", lineage, step)
+
+
+def _readable(summary: bytes) -> GroupSummary | None:
+    try:
+        return decode_summary(summary)
+    except CorruptBody:
+        return None
