@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import nsmallest
 from itertools import combinations
 
 from rewards.math.final_answer import BOX
@@ -36,6 +37,12 @@ REFLECTION: dict[str, tuple[str, ...]] = {
 FORMAT_FAILURES = ("no_think", "open_think", "no_box", "many_boxes")
 
 _PATTERNS = {pattern: re.compile(pattern, re.I) for patterns in REFLECTION.values() for pattern in patterns}
+_HINTS = (
+    "wait", "hmm", "hold on", "alternat", "actually", "thought", "let me", "check", "verify", "evaluat",
+    "examin", "going back", "mistake", "error", "wrong", "not right", "another", "等", "再", "换", "重新", "仔细",
+    "或者", "不对", "有误",
+)  # fmt: skip
+"""One of these is in whatever a pattern matches: most texts are done after one look."""
 SAMPLE_CHARS = 100_000
 """Of a longer response the end is looked at: repetition and language loops show there."""
 
@@ -71,6 +78,9 @@ def traits(response: str) -> Traits:
 
 def reflections(response: str) -> dict[str, int]:
     """Hits by pattern, patterns without a hit left out."""
+    lowered = response.lower()
+    if not any(hint in lowered for hint in _HINTS):
+        return {}
     found = {pattern: len(compiled.findall(response)) for pattern, compiled in _PATTERNS.items()}
     return {pattern: hits for pattern, hits in found.items() if hits}
 
@@ -137,10 +147,14 @@ def likeness(responses: Sequence[str], ngram: int = 4, sketch: int = 64) -> floa
 
 def _smallest(response: str, ngram: int, sketch: int) -> frozenset[int]:
     words = response[-SAMPLE_CHARS:].split()
-    grams = {" ".join(words[start : start + ngram]) for start in range(max(len(words) - ngram + 1, 1))} - {""}
-    return frozenset(sorted(zlib.crc32(gram.encode(errors="replace")) for gram in grams)[:sketch])
+    grams = {hash(gram) for gram in zip(*(words[start:] for start in range(ngram)), strict=False)}
+    if not grams:
+        grams = {hash(tuple(words))} if words else set()
+    return frozenset(grams if len(grams) <= sketch else nsmallest(sketch, grams))
 
 
 def _jaccard(a: frozenset[int], b: frozenset[int], sketch: int) -> float:
-    union = sorted(a | b)[:sketch]
+    if len(a) < sketch and len(b) < sketch:
+        return len(a & b) / len(a | b)  # both are whole
+    union = nsmallest(sketch, a | b)
     return sum(item in a and item in b for item in union) / len(union)

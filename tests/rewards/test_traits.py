@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.traits import FORMAT_FAILURES, likeness, traits
+from rewards.traits import FORMAT_FAILURES, REFLECTION, likeness, reflections, traits
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,18 @@ def test_any_text_has_traits(text: str, group: list[str]) -> None:
     assert 0.0 <= found.repetition <= 1.0
     assert 0.0 <= found.language_mix <= 1.0
     assert 0.0 <= likeness(group) <= 1.0
+
+
+def test_no_pattern_escapes_the_first_look() -> None:
+    said = {
+        "en": "wait hmm. Hold on, alternatively on second thought actually let me re-check, double-checking: "
+        "re-verify. Going back, I made a mistake; that's wrong. Another way.",
+        "zh": "等等 等一下 稍等 重新检查 再想想 仔细检查 或者说 换一种 不对 有误",
+    }
+    for language, text in said.items():
+        found = reflections(text)
+        assert set(found) == set(REFLECTION[language])
+        for pattern in found:
+            hit = re.search(pattern, text, re.I)
+            assert hit is not None
+            assert reflections(hit.group()), pattern
