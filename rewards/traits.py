@@ -39,8 +39,8 @@ FORMAT_FAILURES = ("no_think", "open_think", "no_box", "many_boxes")
 _PATTERNS = {pattern: re.compile(pattern, re.I) for patterns in REFLECTION.values() for pattern in patterns}
 _HINTS = (
     "wait", "hmm", "hold on", "alternat", "actually", "thought", "let me", "check", "verify", "evaluat",
-    "examin", "going back", "mistake", "error", "wrong", "not right", "another", "等", "再", "换", "重新", "仔细",
-    "或者", "不对", "有误",
+    "examin", "going back", "mistake", "error", "wrong", "not right", "another",
+    "等", "再", "换", "重新", "仔细", "或者", "不对", "有误",
 )  # fmt: skip
 """One of these is in whatever a pattern matches: most texts are done after one look."""
 SAMPLE_CHARS = 100_000
