@@ -26,17 +26,26 @@ START = "magicrl train my_run.yaml"
 LIVE = (
     "magicrl runs",
     "magicrl fleet --run my_run",
+    "magicrl fleet --run my_run --json",
     "magicrl buffer stats my_run",
+    "magicrl buffer groups my_run --place pending",
     "magicrl buffer prompts my_run --hardest",
+    "magicrl buffer acl my_run",
     "magicrl rollouts my_run --verdict wrong --longest",
     "magicrl dashboards export dashboards",
 )
 AFTER = (
     "magicrl export my_run my_model",
     "magicrl score answers.jsonl",
+    "magicrl score answers.jsonl --output scores.jsonl",
     "magicrl config list",
     "magicrl doctor my_run.yaml",
 )
+STANDALONE = (
+    "faults/test_generator_standalone.py::"
+    "test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine"
+)
+EVALUATES = "actors/test_evaluator.py::test_the_command_evaluates_a_model_folder"
 ELSEWHERE = {  # command: the test that runs it
     "magicrl train my_run.yaml learner.lr=2e-6": "ops/test_config.py::test_scientific_notation_is_a_number",
     "magicrl train my_run.yaml --resume": "system/test_loop.py::test_interrupted_and_resumed",
@@ -46,14 +55,14 @@ ELSEWHERE = {  # command: the test that runs it
     "magicrl scale --generators 4 --run my_run": (
         "actors/test_fleet.py::test_scale_up_and_down_while_weights_arrive"
     ),
-    "magicrl generator --run my_run --redis redis://redis:6379/0 --weights /shared/weights/my_run": (
-        "faults/test_generator_standalone.py::"
-        "test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine"
-    ),
+    "magicrl generator --run my_run --redis redis://host:6379/0 --password-file redis.pass": STANDALONE,
+    "magicrl generator --run my_run --redis redis://host:6379/0 --weights http://host:8300": STANDALONE,
     "magicrl top my_run": "ops/test_top.py::test_a_recorded_run_is_shown",
-    "magicrl eval my_run data/test.parquet --k 32": (
-        "actors/test_evaluator.py::test_the_command_evaluates_a_model_folder"
-    ),
+    "magicrl eval my_run data/test.parquet --k 32": EVALUATES,
+    "magicrl eval my_model data/test.parquet --k 32": EVALUATES,
+    "magicrl buffer show my_run 0.17.0": "buffer/test_inspection.py::test_groups_and_prompts_and_one_group",
+    "magicrl buffer purge my_run": "buffer/test_inspection.py::test_purge_takes_one_run_and_leaves_the_others",
+    "magicrl dashboards push --url https://grafana.example.org": "ops/test_dashboards_push.py::test_the_command_pushes_and_reports",
 }
 
 CONFIG = """
