@@ -213,9 +213,8 @@ class Generator:
 
     async def _keep_current(self) -> None:
         while True:
-            heard, was_current = self._bell.rings, self._watch.current
-            loaded = await self._watch.look(on_load=lambda: self._note("sync"))
-            if loaded or self._watch.current != was_current:
+            heard = self._bell.rings
+            if await self._watch.look(on_load=lambda: self._note("sync")):
                 self._bell.ring()
             else:
                 await self._bell.wait(heard, RECHECK_SECONDS)
@@ -224,7 +223,7 @@ class Generator:
         """Keep ``groups_in_flight`` groups under way until the run stops or this generator drains."""
         while self._draining is None:
             heard = self._bell.rings
-            refused = await self._lease() if self._watch.current else await self._not_ready()
+            refused = await self._lease() if self._watch.serves else await self._not_ready()
             self._note(CAUSES[refused])
             if refused == "stopping":
                 self._draining = "the run stops"

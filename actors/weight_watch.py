@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -14,6 +15,9 @@ from buffer.versions import PolicyVersion
 from buffer.weights import WeightsError, WeightStore
 
 log = structlog.get_logger()
+
+RETRY_SECONDS = 5.0
+"""Before a version that could not be loaded is read again; a newer one is tried at once."""
 
 Call = Callable[..., Awaitable[Any]]
 """Runs a blocking function on a thread: ``await call(function, *arguments)``."""
@@ -49,6 +53,8 @@ class WeightWatch:
         self._buffer = buffer
         self._call = call
         self.announced: PolicyVersion | None = None
+        self._refused: PolicyVersion | None = None
+        self._retry_at = 0.0
         self.loads = 0
         self.failures: Counter[str] = Counter()
         self.pauses: list[float] = []
@@ -57,6 +63,11 @@ class WeightWatch:
     def current(self) -> bool:
         """Whether the engine serves what is announced (or newer)."""
         return self.announced is not None and self._engine.version >= self.announced
+
+    @property
+    def serves(self) -> bool:
+        """Whether the engine has announced weights at all, the newest or not."""
+        return self._engine.version.lineage > 0
 
     @property
     def lag(self) -> int:
@@ -73,8 +84,13 @@ class WeightWatch:
         self.announced = await self._call(self._buffer.announced)
         if self.announced is None or self.current:
             return False
+        if self._refused == self.announced and time.monotonic() < self._retry_at:
+            return False
         on_load()
-        return await self._load(self.announced) or await self._load(None)
+        if await self._load(self.announced) or await self._load(None):
+            return True
+        self._refused, self._retry_at = self.announced, time.monotonic() + RETRY_SECONDS
+        return False
 
     async def _load(self, wanted: PolicyVersion | None) -> bool:
         with ExitStack() as pins:

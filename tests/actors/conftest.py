@@ -118,12 +118,12 @@ class SmallRun:
 
     def publish(self, step: int, files: Callable[[Path], None] | None = None) -> None:
         """Publish and announce the weights of a step; by default a table that depends on the step."""
-
-        def write(target: Path) -> None:
-            save_file({"table": table(step)}, target / "model.safetensors")
-
-        self.weights.publish(self.version(step), files or write)
+        self.weights.publish(self.version(step), files or self.writer(step))
         self.buffer.announce(self.version(step))
+
+    def writer(self, step: int) -> Callable[[Path], None]:
+        """Writes the table of a step."""
+        return lambda target: save_file({"table": table(step)}, target / "model.safetensors")
 
     def version(self, step: int) -> PolicyVersion:
         """The version before ``step``."""

@@ -101,7 +101,9 @@ def test_torn_weights_are_counted_and_the_old_policy_goes_on(small_run: Any) -> 
             (folder / "model.safetensors").write_bytes(b"not a tensor file")
 
         await asyncio.to_thread(small_run.train, 1, 60.0, tear)
+        await until(lambda: generator.report()["load_failures"])
         await asyncio.to_thread(small_run.publish, 3)
+        await until(lambda: generator.report()["version"] == "1.3")
         await asyncio.to_thread(small_run.buffer.stop, "enough")
         await running
         await generator.close()
