@@ -20,7 +20,7 @@ from ops.quickstart.problems import write_problems
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-COMMANDS = [line.split("  #")[0].strip() for line in README.splitlines() if line.startswith("    magicrl ")]
+COMMANDS = [line.split(" # ")[0].strip() for line in README.splitlines() if line.startswith("    magicrl ")]
 
 START = "magicrl train my_run.yaml"
 LIVE = (
@@ -45,6 +45,7 @@ STANDALONE = (
     "faults/test_generator_standalone.py::"
     "test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine"
 )
+INSPECTION = "buffer/test_inspection.py"
 EVALUATES = "actors/test_evaluator.py::test_the_command_evaluates_a_model_folder"
 ELSEWHERE = {  # command: the test that runs it
     "magicrl train my_run.yaml learner.lr=2e-6": "ops/test_config.py::test_scientific_notation_is_a_number",
@@ -60,9 +61,11 @@ ELSEWHERE = {  # command: the test that runs it
     "magicrl top my_run": "ops/test_top.py::test_a_recorded_run_is_shown",
     "magicrl eval my_run data/test.parquet --k 32": EVALUATES,
     "magicrl eval my_model data/test.parquet --k 32": EVALUATES,
-    "magicrl buffer show my_run 0.17.0": "buffer/test_inspection.py::test_groups_and_prompts_and_one_group",
-    "magicrl buffer purge my_run": "buffer/test_inspection.py::test_purge_takes_one_run_and_leaves_the_others",
-    "magicrl dashboards push --url https://grafana.example.org": "ops/test_dashboards_push.py::test_the_command_pushes_and_reports",
+    "magicrl buffer show my_run 0.17.0": f"{INSPECTION}::test_groups_and_prompts_and_one_group",
+    "magicrl buffer purge my_run": f"{INSPECTION}::test_purge_takes_one_run_and_leaves_the_others",
+    "magicrl dashboards push --url https://grafana.example.org": (
+        "ops/test_dashboards_push.py::test_the_command_pushes_and_reports"
+    ),
 }
 
 CONFIG = """
