@@ -73,10 +73,13 @@ class Claiming(RunControl):
         self._ledger: dict[int, list[str]] = {}
         self._overdue_since: tuple[int, float] | None = None
         self._announced = ""
+        self._fork = 0
 
     def begin_lineage(self, parent: int, fork_step: int, floor: int = 0) -> Lineage:
-        """As RunControl.begin_lineage; forgets claims of an earlier life."""
+        """As RunControl.begin_lineage; forgets what an earlier life did after the fork."""
         self._claims.clear()
+        self._fork = fork_step
+        self.remember(self.ledger())
         self._announced = ""
         return super().begin_lineage(parent, fork_step, floor)
 
@@ -90,8 +93,9 @@ class Claiming(RunControl):
         return {str(step): list(groups) for step, groups in sorted(self._ledger.items())}
 
     def remember(self, ledger: Mapping[str, Sequence[str]]) -> None:
-        """Restore the ledger of a checkpoint."""
-        self._ledger = {int(step): list(groups) for step, groups in ledger.items()}
+        """Restore the ledger of a checkpoint. Steps from the lineage's fork on are undone: not trained."""
+        steps = {int(step): list(groups) for step, groups in ledger.items()}
+        self._ledger = {step: groups for step, groups in steps.items() if step < self._fork}
 
     def claim(self, lineage: int, step: int) -> Claim | Short:
         """The batch of ``step``, earliest deadline first, or what it is short of; never waits.

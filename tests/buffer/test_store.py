@@ -200,6 +200,21 @@ def test_the_ledger_filters_what_redis_forgot_to_have_trained(make_world: Any) -
     assert world.buffer.books() == Books(started=4, claimed=2, trained=2)
 
 
+def test_a_step_that_a_restart_undid_is_not_in_the_ledger(make_world: Any) -> None:
+    world = make_world(batch=2, staleness=1)
+    world.finish(world.start(4))
+    claim = world.buffer.claim(1, 0)
+    world.buffer.commit(1, 0)
+    assert world.buffer.ledger() == {"0": [str(group.summary.id) for group in claim.groups]}
+    ledger = world.buffer.ledger()
+    world.buffer.begin_lineage(1, 0)
+    world.buffer.remember(ledger)
+    assert world.buffer.ledger() == {}
+    groups = [*world.buffer.claim(2, 0).groups, *world.buffer.claim(2, 1).groups]
+    assert {group.summary.id for group in claim.groups} < {group.summary.id for group in groups}
+    assert world.buffer.books() == Books(started=4, claimed=4)
+
+
 def test_a_changed_schedule_readmits_what_fits_and_books_the_rest(make_world: Any) -> None:
     world = make_world(batch=4, staleness=1)
     world.finish(world.start(8))
