@@ -26,7 +26,7 @@ from rewards.config import CodeConfig
 
 START_SECONDS = 20.0
 """How long the interpreter inside may take to come up (35 ms on a free core)."""
-SLACK_SECONDS = 3.0
+SLACK_SECONDS = 8.0
 """How much later than the wall limit inside the one outside strikes."""
 WATCH_SECONDS = 0.05
 """How often memory is looked at where no cgroup bounds it."""

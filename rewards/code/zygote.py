@@ -32,7 +32,7 @@ from rewards.code.values import dumps, loads
 
 CONTAINED = "--bare" not in sys.argv
 SCRATCH = ("/tmp", "/dev/shm") if CONTAINED else (os.getcwd(),)
-CLEAN_SECONDS = 2.0
+CLEAN_SECONDS = 6.0
 
 
 def main() -> None:
