@@ -21,7 +21,9 @@ from rewards.reward import Problem, Score
 class Graders(Protocol):
     """What scores an answer (``rewards.workers.GraderPool``)."""
 
-    async def score(self, problem: Problem, response: str, *, truncated: bool = False) -> Score:
+    async def score(
+        self, problem: Problem, response: str, *, truncated: bool = False, tokens: int | None = None
+    ) -> Score:
         """Never raises for a bad answer."""
         ...
 
@@ -130,6 +132,8 @@ class GroupSampler:
             self._on_running(-1)
 
     async def _grade(self, row: Row, sample: Sample, effort: Effort) -> Graded:
-        score = await self._graders.score(row.problem, sample.text, truncated=sample.finish == "length")
+        score = await self._graders.score(
+            row.problem, sample.text, truncated=sample.finish == "length", tokens=len(sample.tokens)
+        )
         effort.steps += 1
         return Graded(sample, score)

@@ -14,12 +14,15 @@ from ops.config_file import load_config
 
 app = typer.Typer()
 
+SANDBOX = "sandbox"
 MARKS = {"pass": "[green]pass[/]", "warn": "[yellow]warn[/]", "fail": "[bold red]fail[/]"}
 
 
 @app.command()
 def doctor(
-    config: Annotated[str | None, typer.Argument(help="A YAML file or the name of a shipped recipe.")] = None,
+    config: Annotated[
+        str | None, typer.Argument(help="A YAML file, a shipped recipe, or 'sandbox' for that alone.")
+    ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like run.name=second.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line a finding.")] = False,
 ) -> None:
@@ -29,10 +32,11 @@ def doctor(
     """
     from ops.doctor.examine import examine
 
-    loaded = load_config(config, overrides or ()) if config else None
+    only = config if config == SANDBOX else None
+    loaded = load_config(config, overrides or ()) if config and not only else None
     console = Console(highlight=False, soft_wrap=True)
     failed = False
-    for finding in examine(loaded):
+    for finding in examine(loaded, only):
         failed |= finding.status == "fail"
         if as_json:
             typer.echo(json.dumps(asdict(finding)))

@@ -18,8 +18,8 @@ OPTIMIZER_FACTOR = 8
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def examine(config: Config | None) -> Iterator[Finding]:
-    """Every finding, as it is made; without a configuration those of the machine alone."""
+def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]:
+    """Every finding, as it is made; without a configuration those of the machine alone. only: one check."""
     buffer = config.buffer if config else BufferConfig()
     checks: dict[str, Check] = {
         "python": software.python,
@@ -40,7 +40,8 @@ def examine(config: Config | None) -> Iterator[Finding]:
     if config is not None:
         checks |= {"model": partial(model, config), "data": partial(data, config)}
     for name, check in checks.items():
-        yield from run_check(name, check)
+        if only in (None, name):
+            yield from run_check(name, check)
 
 
 def model(config: Config) -> Iterator[Finding]:

@@ -27,7 +27,8 @@ def test_secrets_are_blanked(event: dict[str, object], expected: dict[str, objec
 
 def test_a_process_writes_json_with_its_role(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib, structlog; from ops import logs; logs.setup('driver', pathlib.Path(sys.argv[1]))\n"
+        "import sys, pathlib, structlog; from ops import logs\n"
+        "logs.setup('driver', pathlib.Path(sys.argv[1]))\n"
         "structlog.get_logger('ops.x').info('started', port=3)"
     )
     result = subprocess.run(
