@@ -67,14 +67,13 @@ class Rollout:
     def __post_init__(self) -> None:
         length = len(self.tokens)
         if length == 0 or self.tokens.ndim != 1 or self.logprobs.shape != self.tokens.shape:
-            raise ValueError(
-                f"rollout: tokens {self.tokens.shape} and logprobs {self.logprobs.shape} must be equal, 1-d, non-empty"
-            )
+            shapes = f"{self.tokens.shape} and {self.logprobs.shape}"
+            raise ValueError(f"rollout: tokens and logprobs must be equal, 1-d, non-empty; got {shapes}")
         if self.tokens.dtype != np.int32 or self.logprobs.dtype != np.float32:
             raise ValueError(f"rollout: dtypes {self.tokens.dtype}/{self.logprobs.dtype}, need int32/float32")
         edges = [0, *(span.end for span in self.spans)]
         if [span.start for span in self.spans] != edges[:-1] or edges[-1] != length:
-            raise ValueError(f"rollout: version spans {self.spans} do not cover tokens 0..{length} without gaps")
+            raise ValueError(f"rollout: version spans {self.spans} do not cover tokens 0..{length}")
         if any(a.version > b.version for a, b in zip(self.spans, self.spans[1:], strict=False)):
             raise ValueError(f"rollout: version spans {self.spans} go back in time")
         if any(not 0 <= start < end <= length for start, end in self.forced):
@@ -111,7 +110,8 @@ class RolloutGroup:
     def __post_init__(self) -> None:
         if not self.rollouts:
             raise ValueError(f"group {self.id}: has no rollouts")
-        if self.prompt_tokens.dtype != np.int32 or self.prompt_tokens.ndim != 1 or len(self.prompt_tokens) == 0:
+        prompt = self.prompt_tokens
+        if prompt.dtype != np.int32 or prompt.ndim != 1 or len(prompt) == 0:
             raise ValueError(f"group {self.id}: prompt_tokens must be a non-empty 1-d int32 array")
 
     @property

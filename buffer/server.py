@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import urlsplit
 
 import redis
 
@@ -134,6 +135,15 @@ class EmbeddedRedis:
         log = self.folder / "redis.log"
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         return " | ".join(line.strip() for line in lines[-2:]) or "no log"
+
+    def revive(self) -> bool:
+        """Start the server again, at the same address, if it died; whether it had."""
+        if self.process is None or self.process.poll() is None:
+            return False
+        if self.url.startswith("redis:"):
+            self.port = urlsplit(self.url).port
+        self.start()
+        return True
 
     def stop(self) -> None:
         """End the server; its files stay. Harmless if it is not running."""

@@ -20,7 +20,7 @@ def open_store(
     """The store at ``location``.
 
     full_every: 1: every version is whole; n: n - 1 of n versions are deltas (publisher and receivers alike).
-    cache: a folder of this process, for downloads and for putting deltas together; by default in shared memory.
+    cache: a folder of this process, for downloads and for putting deltas together; else in shared memory.
     """
     text = str(location)
     own = cache or _shared_memory() / f"magicrl-weights-{os.getpid()}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from actors.fleet import Fleet, GeneratorDied
+    from actors.fleet import Fleet
 
 LOOK_SECONDS = 1.0
 
@@ -29,7 +29,7 @@ class FleetWatch:
         self._thread = threading.Thread(target=self._watch, name="fleet-watch", daemon=True)
         self._first: dict[str, Mapping[str, Any]] = {}
         self.reports: Sequence[Mapping[str, Any]] = ()
-        self.failure: GeneratorDied | None = None
+        self.failure: Exception | None = None
 
     def start(self) -> None:
         """Begin; what the generators did before does not count as theirs."""
@@ -58,14 +58,12 @@ class FleetWatch:
         }
 
     def _watch(self) -> None:
-        from actors.fleet import GeneratorDied
-
         while not self._end.wait(LOOK_SECONDS):
             try:
                 self._fleet.check()
                 self.reports = self._fleet.reports()
                 self._on_reports(self.reports)
-            except GeneratorDied as error:
+            except Exception as error:  # noqa: BLE001 - raised again where the run ends
                 self.failure = error
                 self._stop_run.set()
                 return

@@ -18,6 +18,7 @@ import structlog
 from buffer.dataset import Dataset, read_dataset
 from buffer.prompts import PromptMeta, PromptPool
 from buffer.row import Row
+from buffer.store import Lost
 from buffer.versions import PolicyVersion
 from learner.checkpoint import Checkpoint, Checkpoints
 from learner.lineages import largest_lineage
@@ -44,6 +45,7 @@ from ops.trackers import Trackers
 
 if TYPE_CHECKING:
     from actors.fleet import Fleet
+    from learner.loop import Learner
     from learner.ranks import RankGroup
     from learner.report import StepReport
 
@@ -52,6 +54,8 @@ log = structlog.get_logger(__name__)
 DRAIN_SECONDS = 60.0
 EVALUATION_SECONDS = 1800.0
 CURRENT_SECONDS = 300.0
+REDIS_RESTORES = 3
+"""How often in one life a Redis that came back empty is filled again."""
 
 
 class RunFailed(Exception):
@@ -203,10 +207,8 @@ class Run:
             extra_state=lambda: {"pool": self._pool.snapshot(self._buffer.live)},
         )
         stop = self._session.interrupts.stop
-        with self._watching(watch), Keeper(self._buffer, lambda: learner.version.lineage, stop.set) as keeper:
-            version = learner.begin(checkpoint)
-            self._metrics.announced(version.lineage, version.step)
-            learner.run(self._config.run.steps, stop)
+        with self._watching(watch), self._keeper(learner) as keeper:
+            self._train(learner, checkpoint)
         if keeper.fenced is not None:
             raise keeper.fenced
         if learner.version.step < self._config.run.steps:
@@ -214,6 +216,25 @@ class Run:
         fleet.wait_for(learner.version, CURRENT_SECONDS)
         self._evaluate(fleet, "after", learner.version)
         return "finished"
+
+    def _train(self, learner: Learner, checkpoint: Checkpoint | None) -> None:
+        """Step after step; a Redis that lost the run gets it back from the newest checkpoint, a few times."""
+        for restores_left in reversed(range(REDIS_RESTORES + 1)):
+            version = learner.begin(checkpoint)
+            self._metrics.announced(version.lineage, version.step)
+            try:
+                return learner.run(self._config.run.steps, self._session.interrupts.stop)
+            except Lost as error:
+                if restores_left == 0:
+                    raise
+                log.error("Redis lost the run, restoring it", reason=str(error), restores_left=restores_left)
+                checkpoint = self._checkpoints.newest()
+                self._open_buffer(checkpoint)
+        return None
+
+    def _keeper(self, learner: Learner) -> Keeper:
+        stop = self._session.interrupts.stop
+        return Keeper(self._buffer, lambda: learner.version.lineage, stop.set, self._session.redis)
 
     @contextmanager
     def _watching(self, watch: FleetWatch) -> Iterator[None]:

@@ -37,6 +37,7 @@ class Session:
     interrupts: Interrupts
     connections: Connections
     buffer: RolloutBuffer
+    redis: EmbeddedRedis | None
 
 
 @contextmanager
@@ -54,13 +55,14 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         root = _weights_folder(config)
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         interrupts = stack.enter_context(Interrupts(lambda: shutil.rmtree(root, ignore_errors=True)))
-        url = config.buffer.redis.url or stack.enter_context(_embedded_redis(config, folder)).url
+        redis = None if config.buffer.redis.url else stack.enter_context(_embedded_redis(config, folder))
+        url = redis.url if redis else str(config.buffer.redis.url)
         connections = Connections(config.run.name, config.buffer, url, root)
         buffer = connections.buffer()
         stack.callback(buffer.close)
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
         interrupts.arm()
-        yield Session(config, folder, progress, interrupts, connections, buffer)
+        yield Session(config, folder, progress, interrupts, connections, buffer, redis)
 
 
 def _weights_folder(config: Config) -> Path:

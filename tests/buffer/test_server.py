@@ -129,3 +129,17 @@ def test_beyond_loopback_a_password_is_asked_for(folder: Path, monkeypatch: pyte
 )
 def test_what_counts_as_loopback(address: str, local: bool) -> None:
     assert connection._is_local(address) is local
+
+
+def test_a_server_that_died_is_revived_at_its_address(tmp_path: Path) -> None:
+    with EmbeddedRedis(tmp_path, fsync="always") as server:
+        client = connect(RedisConfig(), server.url)
+        client.set("kept", 1)
+        assert not server.revive()
+        address = server.url
+        assert server.process is not None
+        server.process.kill()
+        server.process.wait(timeout=20)
+        assert server.revive()
+        assert server.url == address
+        assert client.get("kept") == b"1"
