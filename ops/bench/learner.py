@@ -44,8 +44,10 @@ def run(long: bool = False) -> dict[str, Any]:
         }
     update = _child("update")
     figures |= {"efficiency": update["ours"] / update["bare"], "update": update}
-    figures["vs_trl"] = _child("trl") if find_spec("trl") else "not measured: pip install 'magicrl[bench]'"
-    return figures
+    if find_spec("trl") is None:
+        return figures | {"vs_trl": "not measured: pip install 'magicrl[bench]'"}
+    peer = _child("trl")
+    return figures | {"vs_trl": peer["trl_seconds"] / peer["ours_seconds"], "trl": peer}
 
 
 def _ratios(ours: dict[str, float], naive: dict[str, float]) -> dict[str, float]:
@@ -119,6 +121,20 @@ def measure_update() -> dict[str, Any]:
                 for update in updates.values():
                     best[name] = max(best[name], tokens / _timed(update))
     return best | {"tokens": tokens, "unit": "tokens per CPU second"}
+
+
+def measure_trl() -> dict[str, float]:
+    """CPU seconds of one update on the same model and rollouts, by the learner and by TRL's GRPO trainer."""
+    import torch
+
+    from ops.bench.learner_trl import trl_seconds
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        model = _smollm(Path(folder))
+        theirs = trl_seconds(model, _groups(), ROUNDS)
+        update = _magic_update(model, "padded")
+        return {"trl_seconds": theirs, "ours_seconds": min(_timed(update) for _ in range(ROUNDS))}
 
 
 def _timed(update: Callable[[], None]) -> float:
@@ -249,3 +265,5 @@ if __name__ == "__main__":
         print(json.dumps(measure_head(rest[0], int(rest[1]))))
     elif kind == "update":
         print(json.dumps(measure_update()))
+    elif kind == "trl":
+        print(json.dumps(measure_trl()))
