@@ -98,6 +98,10 @@ class Engine(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Raises EngineBroken if its processes have died, which an idle engine would not notice."""
+        ...
+
     def stats(self) -> EngineStats:
         """Counters for metrics and the fleet view."""
         ...

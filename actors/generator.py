@@ -284,7 +284,8 @@ class Generator:
             self._failure.set_exception(error)
 
     def _beat(self, progress: Mapping[GroupId, int]) -> Sequence[GroupId]:
-        """On the heart's thread."""
+        """On the heart's thread. Raises EngineBroken, or what the buffer raises."""
+        self.engine.check()
         self._beats += 1
         idle = {str(cause): seconds for cause, seconds in self._idle.at(time.monotonic()).seconds.items()}
         self._metrics.state(self.engine.stats(), self.engine.version.step, self._watch.lag, idle)

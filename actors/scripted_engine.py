@@ -152,6 +152,9 @@ class ScriptedEngine:
             self._serving.set()
         return time.monotonic() - begun
 
+    def check(self) -> None:
+        return
+
     def stats(self) -> EngineStats:
         return EngineStats(self._running, 0, self._tokens, kv_cache_ratio=0.0)
 

@@ -117,6 +117,9 @@ class ThinkingEngine:
         """As Engine.load."""
         return await self._engine.load(version, weights)
 
+    def check(self) -> None:
+        self._engine.check()
+
     def stats(self) -> EngineStats:
         return self._engine.stats()
 

@@ -206,6 +206,10 @@ class VllmEngine:
         if self._llm.errored:
             raise EngineBroken(f"vLLM's engine process died: {error}") from error
 
+    def check(self) -> None:
+        if self._llm is not None and self._llm.errored:
+            raise EngineBroken("vLLM's engine process died")
+
     def stats(self) -> EngineStats:
         running = min(self._running, self._config.max_num_seqs)
         waiting = self._running - running
