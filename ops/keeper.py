@@ -9,7 +9,6 @@ from types import TracebackType
 
 import structlog
 
-from buffer.server import EmbeddedRedis, RedisUnusable
 from buffer.store import BufferRefusal, Fenced, RolloutBuffer
 
 log = structlog.get_logger(__name__)
@@ -22,18 +21,12 @@ INCUMBENT_SECONDS = 4 * BEAT_SECONDS
 class Keeper:
     """A thread for the length of a block: the run's one judge of leases, by its own clock.
 
-    lineage: the learner's. on_fenced: called once if another learner took over. redis: the run's own server,
-    started again should it die.
+    lineage: the learner's. on_fenced: called once if another learner took over.
     """
 
     def __init__(
-        self,
-        buffer: RolloutBuffer,
-        lineage: Callable[[], int],
-        on_fenced: Callable[[], None],
-        redis: EmbeddedRedis | None = None,
+        self, buffer: RolloutBuffer, lineage: Callable[[], int], on_fenced: Callable[[], None]
     ) -> None:
-        self._redis = redis
         self._buffer = buffer
         self._lineage = lineage
         self._on_fenced = on_fenced
@@ -55,8 +48,6 @@ class Keeper:
         reap_seconds, reap_at = self._buffer.config.lease_seconds / 4, 0.0
         while not self._end.wait(min(BEAT_SECONDS, reap_seconds)):
             try:
-                if self._redis is not None and self._redis.revive():
-                    log.error("the run's Redis died and was started again")
                 if lineage := self._lineage():
                     self._buffer.beat(lineage)
                 if monotonic() >= reap_at:
@@ -66,5 +57,5 @@ class Keeper:
                 self.fenced = error
                 self._on_fenced()
                 return
-            except (BufferRefusal, RedisUnusable) as error:
+            except BufferRefusal as error:
                 log.warning("buffer not reached; trying again", error=str(error))

@@ -18,7 +18,7 @@ import structlog
 from buffer.dataset import Dataset, read_dataset
 from buffer.prompts import PromptMeta, PromptPool
 from buffer.row import Row
-from buffer.store import Lost
+from buffer.store import Books, BufferRefusal, Lost
 from buffer.versions import PolicyVersion
 from learner.checkpoint import Checkpoint, Checkpoints
 from learner.lineages import largest_lineage
@@ -134,9 +134,16 @@ class Run:
         except _part_failures() as error:
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
-            books = self._buffer.books()
-            summary = write_summary(self._session.folder, outcome, books, self._generated)
+            summary = write_summary(self._session.folder, outcome, self._books(), self._generated)
         return summary
+
+    def _books(self) -> Books:
+        """The books; empty ones if Redis is gone, so that the summary says what ended the run."""
+        try:
+            return self._buffer.books()
+        except BufferRefusal as error:
+            log.error("no books for the summary", reason=str(error))
+            return Books()
 
     def _refuse_incumbent(self, take_over: bool) -> None:
         """A learner elsewhere may hold this run; one in this folder's own Redis would hold its lock."""
@@ -234,7 +241,7 @@ class Run:
 
     def _keeper(self, learner: Learner) -> Keeper:
         stop = self._session.interrupts.stop
-        return Keeper(self._buffer, lambda: learner.version.lineage, stop.set, self._session.redis)
+        return Keeper(self._buffer, lambda: learner.version.lineage, stop.set)
 
     @contextmanager
     def _watching(self, watch: FleetWatch) -> Iterator[None]:

@@ -26,6 +26,9 @@ from ops.interrupts import Interrupts
 from ops.progress import Progress
 from ops.shared_memory import claim_folder
 
+REDIS_REVIVES = 5
+"""How often in one life the run's own Redis is started again."""
+
 
 @dataclass(frozen=True)
 class Session:
@@ -37,7 +40,6 @@ class Session:
     interrupts: Interrupts
     connections: Connections
     buffer: RolloutBuffer
-    redis: EmbeddedRedis | None
 
 
 @contextmanager
@@ -55,14 +57,13 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         root = _weights_folder(config)
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         interrupts = stack.enter_context(Interrupts(lambda: shutil.rmtree(root, ignore_errors=True)))
-        redis = None if config.buffer.redis.url else stack.enter_context(_embedded_redis(config, folder))
-        url = redis.url if redis else str(config.buffer.redis.url)
+        url = config.buffer.redis.url or stack.enter_context(_embedded_redis(config, folder)).url
         connections = Connections(config.run.name, config.buffer, url, root)
         buffer = connections.buffer()
         stack.callback(buffer.close)
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
         interrupts.arm()
-        yield Session(config, folder, progress, interrupts, connections, buffer, redis)
+        yield Session(config, folder, progress, interrupts, connections, buffer)
 
 
 def _weights_folder(config: Config) -> Path:
@@ -73,7 +74,9 @@ def _weights_folder(config: Config) -> Path:
 
 def _embedded_redis(config: Config, folder: RunFolder) -> EmbeddedRedis:
     limit = config.buffer.memory_limit_bytes or 0
-    return EmbeddedRedis(folder.redis, memory_bytes=limit, fsync=config.buffer.redis.fsync)
+    return EmbeddedRedis(
+        folder.redis, memory_bytes=limit, fsync=config.buffer.redis.fsync, revives=REDIS_REVIVES
+    )
 
 
 def _cpus(config: Config) -> int:

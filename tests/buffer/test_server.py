@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,15 +132,18 @@ def test_what_counts_as_loopback(address: str, local: bool) -> None:
     assert connection._is_local(address) is local
 
 
-def test_a_server_that_died_is_revived_at_its_address(tmp_path: Path) -> None:
-    with EmbeddedRedis(tmp_path, fsync="always") as server:
+@pytest.mark.parametrize("port", [None, 0])
+def test_a_server_that_dies_is_started_again_at_its_address(tmp_path: Path, port: int | None) -> None:
+    with EmbeddedRedis(tmp_path, fsync="always", port=port, revives=1) as server:
         client = connect(RedisConfig(), server.url)
         client.set("kept", 1)
-        assert not server.revive()
-        address = server.url
-        assert server.process is not None
-        server.process.kill()
-        server.process.wait(timeout=20)
-        assert server.revive()
+        address, process = server.url, server.process
+        assert process is not None
+        process.kill()
+        deadline = time.monotonic() + 60
+        while server.process is process and time.monotonic() < deadline:
+            time.sleep(0.02)
+        server._wait_until_ready()
         assert server.url == address
-        assert client.get("kept") == b"1"
+        assert connect(RedisConfig(), address).get("kept") == b"1"
+    assert server.process is None
