@@ -82,7 +82,8 @@ def supervise(spec: GeneratorSpec, slot: int = SLOT_OUTSIDE) -> int:
 
     before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        return child.wait()
+        status = child.wait()
+        return status if status >= 0 else 128 - status  # as a shell has it: killed by a signal
     finally:
         _kill_session(child.pid)
         for number, handler in before.items():

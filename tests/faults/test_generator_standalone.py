@@ -105,7 +105,7 @@ def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_eng
     processes = family(second.pid)
     generator = roster.reports()[0]["pid"]
     os.kill(generator, signal.SIGKILL)
-    assert second.wait(30) == -signal.SIGKILL
+    assert second.wait(30) == 128 + signal.SIGKILL
     wait_until(lambda: not alive(processes), 10)
     run.buffer.release(roster.reports()[0]["name"])
     run.buffer.end("run ended")
