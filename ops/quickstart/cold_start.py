@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -36,13 +37,25 @@ def cold_start(
 ) -> Qwen2ForCausalLM:
     """Train a new model on worked solutions until a look at it is good; raises ColdStartFailed."""
     tried = []
-    for seed in range(settings.seed, settings.seed + settings.seeds):
-        attempt = _Attempt(settings, tokenizer, problems, seed)
-        look = attempt.run(progress)
-        if look is None:
-            return attempt.model
-        tried.append(f"seed {seed}: accuracy {look.accuracy:.2f}, entropy {look.entropy:.2f}")
+    with _one_thread():
+        for seed in range(settings.seed, settings.seed + settings.seeds):
+            attempt = _Attempt(settings, tokenizer, problems, seed)
+            look = attempt.run(progress)
+            if look is None:
+                return attempt.model
+            tried.append(f"seed {seed}: accuracy {look.accuracy:.2f}, entropy {look.entropy:.2f}")
     raise ColdStartFailed("the tiny model found no start to learn from: " + "; ".join(tried))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """So small a model computes no faster on several threads, and far slower where they are disturbed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Attempt:

@@ -25,6 +25,6 @@ class ColdStart:
     samples: int = 512
     lowest: float = 0.25
     highest: float = 0.36  # a start at 0.45 learns as well, but leaves less to gain and to show
-    entropy: float = 0.1
+    entropy: float = 0.12
     returns: int = 4
     max_steps: int = 500
