@@ -104,7 +104,7 @@ async def _alone(engine: VllmEngine, prompts: list[list[int]]) -> None:
             async for _ in engine.sample(next(todo), GROUP_SIZE, limits):
                 pass
 
-    await asyncio.gather(*(worker() for _ in range(ENGINE.max_num_seqs // GROUP_SIZE + 2)))
+    await asyncio.gather(*(worker() for _ in range(2 * ENGINE.max_num_seqs // GROUP_SIZE)))
 
 
 def _consume(buffer: RolloutBuffer, end: threading.Event) -> None:
