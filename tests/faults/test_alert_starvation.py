@@ -23,6 +23,7 @@ from ops.dashboards.catalogue import DASHBOARDS
 from ops.dashboards.panel import Panel, Query
 
 pytestmark = [
+    pytest.mark.soak,
     pytest.mark.system,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(

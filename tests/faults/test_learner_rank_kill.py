@@ -49,6 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_dead_rank_aborts_the_step_on_all_and_a_new_lineage_goes_on(
     tmp_path: Path, helpers: ModuleType, cluster: None
