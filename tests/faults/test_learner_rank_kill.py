@@ -34,12 +34,14 @@ def helpers() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    ray.cloudpickle.register_pickle_by_value(module)  # the actors cannot import it
     return module
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     ray.init(
+        "local",
         num_cpus=2,
         include_dashboard=False,
         _temp_dir=f"/tmp/ray-{os.getpid()}",  # socket paths must stay short
@@ -54,7 +56,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def test_a_dead_rank_aborts_the_step_on_all_and_a_new_lineage_goes_on(
     tmp_path: Path, helpers: ModuleType, cluster: None
 ):
-    ray.cloudpickle.register_pickle_by_value(helpers)
     model = helpers._save_model(tmp_path / "model", tied=True)
     with EmbeddedRedis(tmp_path / "redis") as server:
         run = helpers.Run(tmp_path, server.url, BufferConfig(), Schedule([STAGE], CONFIG), model)
