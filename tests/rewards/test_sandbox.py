@@ -150,11 +150,11 @@ while True: print("y" * 1000)
 @pytest.mark.parametrize("trick", HOSTILE)
 def test_hostile_programs_gain_nothing_and_leave_nothing(code_config: CodeConfig, trick: str) -> None:
     close_referees()
-    began = time.monotonic()
+    others, began = set(descendants(os.getpid())), time.monotonic()
     score = _score(code_config, HOSTILE[trick], {**SUM, "outputs": ["?\n", "?\n"]})
     assert score.value == 0.0
     assert score.verdict == "wrong", score
-    assert descendants(os.getpid()) == []
+    assert set(descendants(os.getpid())) <= others
     assert time.monotonic() - began < 30
 
 
