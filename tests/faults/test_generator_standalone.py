@@ -85,6 +85,7 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.soak
 def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine(run: Any) -> None:
     roster = Roster(run.client, "small")
     first = start(run)
