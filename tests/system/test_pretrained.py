@@ -57,6 +57,7 @@ def test_three_steps(
           max_prompt_tokens: 128
         stages: [{{response_limit: 96, prompts_per_step: 2, group_size: 8}}]
         rewards: {{math: {{answer: boxed_or_stated}}}}
+        buffer: {{max_rejected_per_step: 100}}  # it is right too seldom for ten batches
         actors:
           num_cpus: 2
           # without the processor's own bfloat16 instructions, bfloat16 decodes some sixty times slower
