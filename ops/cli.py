@@ -7,7 +7,6 @@ from importlib import metadata
 from typing import Annotated, NoReturn, Optional
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from ops.commands import (
@@ -27,6 +26,7 @@ from ops.commands import (
     train,
 )
 from ops.config import ConfigError
+from ops.console import stderr
 
 USAGE_ERROR = 2
 """A mistake in the command, the configuration or the data: starting again unchanged is useless."""
@@ -101,7 +101,7 @@ def _loaded(*names: tuple[str, str]) -> tuple[type[Exception], ...]:
 
 
 def _end(error: Exception, status: int) -> NoReturn:
-    Console(stderr=True, highlight=False, soft_wrap=True).print("[bold red]error[/]", escape(str(error)))
+    stderr().print("[bold red]error[/]", escape(str(error)))
     sys.exit(status)
 
 

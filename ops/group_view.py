@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from buffer.rollout import Rollout
+from ops.console import stdout
 
 Decoder = Callable[[list[int]], str]
 """Token ids to text."""
@@ -41,11 +40,11 @@ def decoder(model: Path) -> Decoder:
 
 def print_group(data: Mapping[str, Any]) -> None:
     """Print what the command `show` gathered."""
-    console = Console()
+    console = stdout()
     header = ", ".join(
         f"{key} {data[key]}" for key in ("place", "stage", "source", "generator") if data.get(key)
     )
-    console.print(f"group {data['group']}: {header}", highlight=False)
+    console.print(f"group {data['group']}: {header}")
     console.print(data.get("prompt", "no body is stored"), style="bold", markup=False)
     for number, rollout in enumerate(data.get("rollouts", ())):
         facts = f"reward {rollout['reward']:g} ({rollout['verdict']}), {rollout['tokens']} tokens"
@@ -53,4 +52,4 @@ def print_group(data: Mapping[str, Any]) -> None:
             f", {rollout['finish']}, {'; '.join(rollout['versions'])}, log-prob {rollout['mean_logprob']}"
         )
         console.rule(f"{number}: {facts}", align="left")
-        console.print(rollout["text"], markup=False, highlight=False)
+        console.print(rollout["text"], markup=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ops.console import stderr
 from ops.evaluations import Accuracy
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Progress:
 
     def __init__(self, steps: int, console: Console | None = None) -> None:
         self._steps = steps
-        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = console or stderr()
         self._begun = time.monotonic()
         self._lines = 0
         self._tokens = (0.0, time.monotonic())

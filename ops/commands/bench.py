@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from ops.console import stdout
 
 app = typer.Typer()
 
@@ -37,4 +38,4 @@ def bench(
     table = Table("figure", "value", show_edge=False)
     for key, value in figures.items():
         table.add_row(key, f"{value:.4g}" if isinstance(value, float) else str(value))
-    Console().print(table)
+    stdout().print(table)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from ops.console import stdout
 
 if TYPE_CHECKING:
     import redis
@@ -77,7 +78,7 @@ def _show(
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row))
-    Console().print(table)
+    stdout().print(table)
 
 
 @app.command()

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from ops.console import stderr
 
 app = typer.Typer(no_args_is_help=True, help="Grafana dashboards and Prometheus rules of a run.")
 
@@ -45,7 +46,7 @@ def push(
     try:
         pushed = Grafana(url, token).push([dashboard.json() for dashboard in DASHBOARDS], folder)
     except GrafanaError as error:
-        Console(stderr=True).print(f"[bold red]error[/] {error}", highlight=False, soft_wrap=True)
+        stderr().print(f"[bold red]error[/] {error}")
         raise typer.Exit(2) from None
     for one in pushed:
         typer.echo(f"{one.change:9} {one.title}  {one.url}")

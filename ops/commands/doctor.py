@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from ops.config_file import load_config
+from ops.console import stdout
 
 app = typer.Typer()
 
@@ -34,7 +34,7 @@ def doctor(
 
     only = config if config == SANDBOX else None
     loaded = load_config(config, overrides or ()) if config and not only else None
-    console = Console(highlight=False, soft_wrap=True)
+    console = stdout()
     failed = False
     for finding in examine(loaded, only):
         failed |= finding.status == "fail"

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
+
+from ops.console import stdout
 
 if TYPE_CHECKING:
     from actors.evaluator import Evaluation
@@ -58,7 +59,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
-    Console().print(_text(result))
+    stdout().print(_text(result))
 
 
 @contextmanager

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import JustifyMethod
 from rich.table import Table
+
+from ops.console import stdout
 
 if TYPE_CHECKING:
     from actors.roster import Roster
@@ -53,7 +55,7 @@ def fleet(
         for report in reports:
             typer.echo(json.dumps(report))
         return
-    Console(soft_wrap=True).print(_table(run, reports))
+    stdout().print(_table(run, reports))
 
 
 def _roster(run: str, url: str | None, folder: Path, password_file: Path | None) -> Roster:
@@ -77,7 +79,8 @@ def _roster(run: str, url: str | None, folder: Path, password_file: Path | None)
 def _table(run: str, reports: list[dict[str, Any]]) -> Table:
     table = Table(title=f"generators of {run}")
     for name in ("generator", "state", "weights", "lag", "tokens/s", "groups", "idle", "why", "node"):
-        table.add_column(name, justify="right" if name in ("lag", "tokens/s", "groups", "idle") else "left")
+        justify: JustifyMethod = "right" if name in ("lag", "tokens/s", "groups", "idle") else "left"
+        table.add_column(name, justify=justify, no_wrap=name == "generator")
     for report in reports:
         table.add_row(*_cells(report))
     return table

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.rule import Rule
 
 from buffer.rollout import Rollout, RolloutGroup
 from ops.config import ConfigError
+from ops.console import stderr, stdout
 from ops.runs import find_run
 from rewards.reward import VERDICTS
 
@@ -62,7 +62,7 @@ def rollouts(
     for sample in islice(found, limit):
         show(sample, text)
     if not found:
-        Console(stderr=True).print(f"no such rollouts in {folder.path / 'rollouts'}")
+        stderr().print(f"no such rollouts in {folder.path / 'rollouts'}")
         raise typer.Exit(1)
 
 
@@ -113,7 +113,7 @@ def looks(response: str) -> dict[str, Any]:
 
 
 def _print(sample: Sample, text: Callable[[Any], str]) -> None:
-    console = Console(highlight=False)
+    console = stdout()
     rollout, response = sample.rollout, text(sample.rollout.tokens).strip()
     known = facts(sample) | looks(response)
     colour = "green" if rollout.verdict == "correct" else "red"

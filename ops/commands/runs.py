@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from ops.console import stderr, stdout
 from ops.runs import RUNS, RunStatus, find_run, list_runs
 from ops.runs import stop as stop_run
 
@@ -36,7 +36,7 @@ def runs(
     )
     for run in found:
         table.add_row(*_row(run))
-    Console().print(table if found else f"no runs in {folder.absolute()}")
+    stdout().print(table if found else f"no runs in {folder.absolute()}")
 
 
 def _row(run: RunStatus) -> tuple[str, ...]:
@@ -69,6 +69,6 @@ def stop(
     folder = find_run(run)
     typer.echo(f"{folder.path.name}: asked to end")
     if not stop_run(folder.path, wait, at_once=now):
-        Console(stderr=True).print(f"still running after {wait:g} s: --now ends it at once")
+        stderr().print(f"still running after {wait:g} s: --now ends it at once")
         raise typer.Exit(1)
     typer.echo(f"{folder.path.name}: ended; continue it with --resume")

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from ops.config import ConfigError
 from ops.config_file import load_config
+from ops.console import stderr, stdout
 from rewards.config import RewardsConfig
 from rewards.reward import VERDICTS, Problem, Score
 from rewards.workers import GraderPool
@@ -58,13 +59,13 @@ def score(
             tally.add(row, problem, given)
             _write(sink, row, given)
             progress.advance(bar)
-    tally.show(Console(soft_wrap=True))
+    tally.show(stdout())
     raise typer.Exit(1 if tally.failures else 0)
 
 
 def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True))
+    return Progress(*columns, console=stderr())
 
 
 def _rows(file: Path) -> Iterator[Row]:
