@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rewards.code.tests import plain_tests
 from rewards.reward import Problem
 
-QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction")
+QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
 """Plain columns that may hold the question; the first that holds something wins."""
 
 ANSWER_COLUMNS = (
@@ -74,7 +75,7 @@ class Columns:
     def __str__(self) -> str:
         question = self.question or "|".join(QUESTION_COLUMNS)
         answer = self.answer or "|".join(ANSWER_COLUMNS)
-        return f"prompt and reward_model.ground_truth, or columns {question} and {answer}"
+        return f"prompt and reward_model.ground_truth, or columns {question} and {answer} (or tests)"
 
 
 def read_row(record: Mapping[str, Any], index: int, source: str, columns: Columns) -> Row:
@@ -84,12 +85,15 @@ def read_row(record: Mapping[str, Any], index: int, source: str, columns: Column
     if isinstance(reward_model, dict):
         question, answer = record.get("prompt"), reward_model.get("ground_truth")
         extra = extra if isinstance(extra, dict) else {}
+        tests = None
     else:
+        tests = plain_tests(record) if columns.answer is None else None
         question_column = _first(record, columns.question, QUESTION_COLUMNS)
         answer_column = _first(record, columns.answer, ANSWER_COLUMNS)
-        question, answer = record.get(question_column), final_answer(record.get(answer_column))
-        extra = {key: value for key, value in record.items() if key not in (question_column, answer_column)}
-    ability = str(record.get("ability") or columns.ability)
+        question, answer = record.get(question_column), tests or final_answer(record.get(answer_column))
+        used = {question_column, answer_column, *(tests or ())}
+        extra = {key: value for key, value in record.items() if key not in used}
+    ability = str(record.get("ability") or ("code" if tests else columns.ability))
     return Row(
         index=index,
         data_source=str(record.get("data_source") or source),

@@ -17,6 +17,7 @@ from rich.table import Table
 from ops.config import ConfigError
 from ops.config_file import load_config
 from ops.console import stderr, stdout
+from rewards.code.tests import plain_tests
 from rewards.config import RewardsConfig
 from rewards.reward import VERDICTS, Problem, Score
 from rewards.workers import GraderPool
@@ -87,17 +88,19 @@ def _rows(file: Path) -> Iterator[Row]:
 
 
 def _problem(row: Mapping[str, Any], where: str) -> Problem:
-    model = row.get("reward_model") or {}
+    model, tests = row.get("reward_model") or {}, row.get("tests")
     for holder, key in ((model, "ground_truth"), (row, "ground_truth"), (row, "gold"), (row, "tests")):
         if key in holder:
             truth = holder[key]
             break
     else:
-        raise ConfigError(f"{where}: needs `reward_model.ground_truth` (or `gold`, or `tests`)")
+        truth = tests = plain_tests(row)
+        if tests is None:
+            raise ConfigError(f"{where}: needs `reward_model.ground_truth` (or `gold`, or `tests`)")
     prompt = row.get("prompt") or row.get("question") or ""
     if isinstance(prompt, list):
         prompt = "\n".join(str(message.get("content", "")) for message in prompt)
-    ability = row.get("ability") or ("code" if "tests" in row else "math")
+    ability = row.get("ability") or ("code" if tests else "math")
     return Problem(ability, truth, str(prompt), str(row.get("data_source") or ""), row.get("extra_info"))
 
 

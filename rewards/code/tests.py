@@ -52,6 +52,43 @@ class CodeTests:
 
 Tests = StdinTests | CallTests | CodeTests
 
+ASSERTIONS = ("test", "test_code", "assert_case", "test_list")
+"""Keys that hold test code: a text, or a list of assertions."""
+
+CASES = ("test_cases", "public_test_cases", "private_test_cases")
+"""Keys that hold LiveCodeBench's cases."""
+
+BESIDE = (
+    *("entry_point", "import_prefix", "test_setup_code", "fn_name", "func_name", "type", "metadata"),
+    *("checker", "unordered"),
+)
+"""Keys that say how the tests are to be run."""
+
+
+def plain_tests(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The tests of a record that has them in columns of its own; None if it has none.
+
+    A signature that the prompt shows (HumanEval) belongs to them: a response may continue it.
+    """
+    found = {key: record[key] for key in (*ASSERTIONS, *CASES) if _holds_tests(record.get(key))}
+    if all(isinstance(record.get(key), list) for key in ("inputs", "outputs")):
+        found |= {"inputs": record["inputs"], "outputs": record["outputs"]}
+    if not found:
+        return None
+    found |= {key: record[key] for key in BESIDE if record.get(key) is not None}
+    prompt, entry = record.get("prompt"), found.get("entry_point")
+    if entry and isinstance(prompt, str) and re.search(rf"^def {re.escape(str(entry))}\b", prompt, re.M):
+        found["prompt"] = prompt
+    return found
+
+
+def _holds_tests(value: Any) -> bool:
+    return bool(value) if isinstance(value, list) else isinstance(value, str) and bool(TESTLIKE.search(value))
+
+
+TESTLIKE = re.compile(r"\bassert\b|\bdef check\b|^\s*\[")
+"""A text that holds tests, other than a column that happens to be called ``test``."""
+
 
 def read_tests(truth: Any, extra: Mapping[str, Any] | None = None) -> Tests:
     """The tests in a row's ``ground_truth``: JSON text or the object itself.
@@ -68,7 +105,7 @@ def read_tests(truth: Any, extra: Mapping[str, Any] | None = None) -> Tests:
     if not isinstance(data, dict):
         raise UnusableTests(f"ground_truth: tests must be an object or a list, not {type(data).__name__}")
     data = {key: value for key, value in data.items() if value is not None}  # Arrow pads rows with nulls
-    for key in ("test", "test_code", "assert_case", "test_list"):
+    for key in ASSERTIONS:
         if key in data:
             return _code(data, data[key])
     cases = _cases(data)
@@ -101,7 +138,7 @@ def _code(data: Mapping[str, Any], tests: Any) -> CodeTests:
 
 def _cases(data: Mapping[str, Any]) -> list[Any] | None:
     """LiveCodeBench's cases, public ones included; None if the row is of another form."""
-    keys = [key for key in ("test_cases", "public_test_cases", "private_test_cases") if key in data]
+    keys = [key for key in CASES if key in data]
     return [case for key in keys for case in _case_list(key, data[key])] if keys else None
 
 

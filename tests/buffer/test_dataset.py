@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from buffer.dataset import DatasetError, NoUsableRow, read_dataset
 from buffer.row import BadRow, Columns, final_answer, read_row, without_none
+from rewards.code.tests import read_tests
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -104,6 +105,44 @@ def test_plain_columns(record: dict[str, Any], question: str, answer: Any) -> No
     row = read_row(record, 7, "mine", Columns())
     assert row.messages == [{"role": "user", "content": question}]
     assert (row.ground_truth, row.ability, row.data_source, row.index) == (answer, "math", "mine", 7)
+
+
+HUMAN_EVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": 'def add(a, b):\n    """Add."""\n',
+    "entry_point": "add",
+    "canonical_solution": "    return a + b\n",
+    "test": "def check(candidate):\n    assert candidate(1, 2) == 3\n",
+}
+MBPP = {"text": "Write a function that adds.", "code": "...", "test_list": ["assert add(1, 2) == 3"]}
+TACO = {"question": "Add two numbers.", "inputs": ["1 2\n"], "outputs": ["3\n"], "solution": "..."}
+
+
+@pytest.mark.parametrize(
+    ("record", "question", "tests"),
+    [
+        (
+            HUMAN_EVAL,
+            HUMAN_EVAL["prompt"],
+            {key: HUMAN_EVAL[key] for key in ("test", "entry_point", "prompt")},
+        ),
+        (MBPP, MBPP["text"], {"test_list": MBPP["test_list"]}),
+        (TACO, TACO["question"], {"inputs": ["1 2\n"], "outputs": ["3\n"]}),
+    ],
+)
+def test_plain_columns_with_tests_are_programs(
+    record: dict[str, Any], question: str, tests: dict[str, Any]
+) -> None:
+    row = read_row(record, 0, "mine", Columns())
+    assert (row.messages[0]["content"], row.ability) == (question, "code")
+    assert json.loads(row.ground_truth) == tests
+    assert not set(tests) & set(row.extra)
+    assert read_tests(row.ground_truth)
+
+
+def test_a_column_that_is_only_called_test_holds_no_tests() -> None:
+    row = read_row({"question": "1 + 1?", "answer": "2", "test": "yes", "inputs": 3}, 0, "mine", Columns())
+    assert (row.ability, row.ground_truth) == ("math", "2")
 
 
 def test_named_columns_and_instruction() -> None:

@@ -78,3 +78,11 @@ def test_mistakes_name_the_line_and_the_field(tmp_path: Path, rows: list[Any], m
     result = _run(tmp_path, rows)
     assert isinstance(result.exception, ConfigError)
     assert message in str(result.exception)
+
+
+def test_tests_in_columns_of_their_own(tmp_path: Path) -> None:
+    row = {"prompt": "Add.", "test_list": ["assert add(1, 2) == 3"], "response": "no program", "expected": 0}
+    result = _run(tmp_path, [row], "--output", str(tmp_path / "scores.jsonl"))
+    written = json.loads((tmp_path / "scores.jsonl").read_text())
+    assert written["verdict"] in ("no_answer", "error"), result.output
+    assert result.output.count("code")
