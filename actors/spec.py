@@ -31,6 +31,7 @@ from buffer.versions import PolicyVersion
 from buffer.weight_stores import open_store
 from buffer.weights import WeightStore
 from rewards.config import RewardsConfig
+from rewards.registry import Graders
 from rewards.workers import GraderPool
 
 log = structlog.get_logger()
@@ -104,6 +105,8 @@ async def start_generator(
     if serve_metrics is not None:
         serve_metrics("generator", slot)
     dataset = read_dataset(spec.data, spec.columns)
+    if reason := Graders(spec.rewards).refusal(dataset.abilities):
+        raise ValueError(reason)
     prompts = PromptRenderer(spec.model, spec.system_prompt, spec.max_prompt_tokens)
     seed = zlib.crc32(f"{spec.seed}:{name}".encode()) & 0x7FFFFFFF
     engine: Engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED, seed)

@@ -56,6 +56,7 @@ class Dataset:
     def __init__(self) -> None:
         self.heads: list[RowHead] = []
         self.skipped: list[Skipped] = []
+        self.abilities: set[str] = set()
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as self
         self._places: dict[int, tuple[int, int]] = {}  # index -> (offset, bytes)
         self._known: dict[bytes, tuple[int, int]] = {}  # digest of the content -> the same
@@ -94,6 +95,7 @@ class Dataset:
 
     def add(self, row: Row) -> None:
         """Append a row with a new index; rows of equal content (a file listed twice) are kept once."""
+        self.abilities.add(row.ability)
         record = asdict(row)
         del record["index"]
         body = json.dumps(record, default=str).encode()

@@ -64,6 +64,7 @@ class Columns:
 
     instruction: appended to the last message where it is not there already, after a space.
     ability: of rows that do not name theirs. model: whose ``model_difficulty`` becomes the pass rate.
+    abilities: those that have a grader; rows of others cannot be used. None: all do.
     """
 
     question: str | None = None
@@ -71,6 +72,7 @@ class Columns:
     instruction: str = ""
     ability: str = "math"
     model: str | None = None
+    abilities: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
         question = self.question or "|".join(QUESTION_COLUMNS)
@@ -94,6 +96,8 @@ def read_row(record: Mapping[str, Any], index: int, source: str, columns: Column
         used = {question_column, answer_column, *(tests or ())}
         extra = {key: value for key, value in record.items() if key not in used}
     ability = str(record.get("ability") or ("code" if tests else columns.ability))
+    if columns.abilities is not None and ability not in columns.abilities:
+        raise BadRow(f"has an ability without a grader in rewards.abilities: {ability!r}")
     return Row(
         index=index,
         data_source=str(record.get("data_source") or source),

@@ -42,6 +42,7 @@ from ops.session import (
 )
 from ops.summary import Outcome, write_summary
 from ops.trackers import Trackers
+from rewards.registry import Graders
 
 if TYPE_CHECKING:
     from actors.fleet import Fleet
@@ -84,12 +85,20 @@ def run(config: Config, resume: Resume = "never", take_over: bool = False) -> di
     columns = columns_of(config)
     test = read_dataset(config.data.test, columns) if config.data.test else None
     problems = Problems(read_dataset(config.data.train, columns), test)
+    _refuse_ungraded(config, problems)
     with open_session(config, resume) as session:
         session.progress.say(f"training problems: {problems.train.summary()}")
         summary = Run(session, problems).run(take_over)
         for line in final_lines(summary, session.folder.path):
             session.progress.say(line)
     return summary
+
+
+def _refuse_ungraded(config: Config, problems: Problems) -> None:
+    """Where the generators run on this machine, what it cannot grade is known before anything starts."""
+    reason = Graders(config.rewards).refusal(problems.train.abilities) if config.ray.address is None else ""
+    if reason:
+        raise ConfigError(f"data.train has programs to grade, but {reason} (magicrl doctor sandbox)")
 
 
 class Run:

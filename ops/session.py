@@ -93,6 +93,7 @@ def columns_of(config: Config) -> Columns:
         instruction=data.instruction,
         ability=data.ability,
         model=data.difficulty_model,
+        abilities=tuple(sorted(config.rewards.abilities)),
     )
 
 
@@ -150,11 +151,13 @@ def generator_spec(session: Session) -> GeneratorSpec:
 
 def rank_spec(session: Session, serve_metrics: Callable[[str, int], None]) -> RankSpec:
     """What a learner rank is started with."""
+    config = session.config
     return RankSpec(
-        model=session.config.model.path.absolute(),
-        config=session.config.learner,
+        model=config.model.path.absolute(),
+        config=config.learner,
         open_source=session.connections.buffer,
         open_weights=session.connections.weights,
-        needs_reference=session.config.schedule.needs_reference,
+        longest=config.data.max_prompt_tokens + max(stage.response_limit for stage in config.stages),
+        needs_reference=config.schedule.needs_reference,
         serve_metrics=serve_metrics,
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from rewards.code.probe import refusal
 from rewards.code_tests import CodeReward
 from rewards.config import RewardsConfig
 from rewards.judge import JudgeReward
@@ -31,6 +34,11 @@ class Graders:
     def name(self, problem: Problem) -> str:
         """The grader's name; "" for an ability that none is configured for."""
         return self._config.abilities.get(problem.ability, "")
+
+    def refusal(self, abilities: Iterable[str]) -> str:
+        """Why this machine would not grade problems of these abilities; "" if it will."""
+        graders = {self._config.abilities.get(ability) for ability in abilities}
+        return refusal(self._config.code) if "code" in graders else ""
 
     def waits(self, problem: Problem) -> bool:
         """Whether grading is waiting for a network, not computing: then threads do, and many at once."""

@@ -176,6 +176,13 @@ def test_a_row_that_cannot_be_used_says_why(record: dict[str, Any], reason: str)
         read_row(record, 0, "mine", Columns(model="small"))
 
 
+def test_an_ability_without_a_grader_sets_a_row_aside() -> None:
+    row = read_row(skywork(0, ability="math"), 0, "mine", Columns(abilities=("math",)))
+    assert row.ability == "math"
+    with pytest.raises(BadRow, match="without a grader .* 'poetry'"):
+        read_row(skywork(0, ability="poetry"), 0, "mine", Columns(abilities=("math",)))
+
+
 def test_bad_rows_are_set_aside_by_number_and_the_others_keep_theirs(tmp_path: Path) -> None:
     first = write_lines(tmp_path / "first.jsonl", [skywork(0), "{broken", skywork(2), "[1]"])
     second = write_lines(tmp_path / "second.jsonl", [{"question": "1 + 1?"}, skywork(5)])

@@ -16,7 +16,8 @@ from rewards.code.cgroup import ROOT, descendants
 from rewards.code.judge import close_referees
 from rewards.code.sandbox import Sandbox, SandboxBroken
 from rewards.code_tests import CodeReward
-from rewards.config import CodeConfig, RewardsConfig
+from rewards.config import CodeConfig, RewardsConfig, RewardsConfig
+from rewards.registry import Graders
 from rewards.reward import Problem, Score
 from rewards.workers import GraderPool
 
@@ -225,6 +226,9 @@ def test_programs_are_refused_where_the_sandbox_is_missing_or_leaks(monkeypatch:
     leaking = _score(config, "print(8)")
     assert leaking.verdict == "error"
     assert "wrote /etc/x" in leaking.detail
+    graders = Graders(RewardsConfig(code=config))
+    assert "wrote /etc/x" in graders.refusal({"math", "code"})
+    assert graders.refusal({"math"}) == ""
 
 
 def test_unsafe_runs_without_a_sandbox_and_says_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
