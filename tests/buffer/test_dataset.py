@@ -179,7 +179,7 @@ def test_a_row_that_cannot_be_used_says_why(record: dict[str, Any], reason: str)
 def test_an_ability_without_a_grader_sets_a_row_aside() -> None:
     row = read_row(skywork(0, ability="math"), 0, "mine", Columns(abilities=("math",)))
     assert row.ability == "math"
-    with pytest.raises(BadRow, match="without a grader .* 'poetry'"):
+    with pytest.raises(BadRow, match=r"without a grader .* 'poetry'"):
         read_row(skywork(0, ability="poetry"), 0, "mine", Columns(abilities=("math",)))
 
 

@@ -16,7 +16,7 @@ from rewards.code.cgroup import ROOT, descendants
 from rewards.code.judge import close_referees
 from rewards.code.sandbox import Sandbox, SandboxBroken
 from rewards.code_tests import CodeReward
-from rewards.config import CodeConfig, RewardsConfig, RewardsConfig
+from rewards.config import CodeConfig, RewardsConfig
 from rewards.registry import Graders
 from rewards.reward import Problem, Score
 from rewards.workers import GraderPool
