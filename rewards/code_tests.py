@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from rewards.code.container import SandboxUnavailable
 from rewards.code.judge import CheckerFailed, judge
 from rewards.code.probe import refusal
 from rewards.code.program import last_program
-from rewards.code.tests import CallTests, StdinTests, UnusableTests, read_tests
+from rewards.code.tests import CallTests, StdinTests, Tests, UnusableTests, read_tests
 from rewards.config import CodeConfig
 from rewards.reward import Problem, Score
 
@@ -34,16 +36,15 @@ class CodeReward:
         except (SandboxUnavailable, CheckerFailed) as error:
             return Score(0.0, "error", str(error))
 
-    def _judged(self, tests: object, program: str, total: int) -> Score:
+    def _judged(self, tests: Tests, program: str, total: int) -> Score:
         passed, detail = 0, ""
-        rulings = judge(tests, program, self._config, bare=self._config.unsafe)  # type: ignore[arg-type]
-        for number, ruling in enumerate(rulings, 1):
-            passed += ruling.passed
-            if not ruling.passed and not detail:
-                detail = f"test {number} of {total}: {ruling.detail}"
-                if not self._config.fractional:
-                    break
-        rulings.close()  # type: ignore[attr-defined]
+        with closing(judge(tests, program, self._config, bare=self._config.unsafe)) as rulings:
+            for number, ruling in enumerate(rulings, 1):
+                passed += ruling.passed
+                if not ruling.passed and not detail:
+                    detail = f"test {number} of {total}: {ruling.detail}"
+                    if not self._config.fractional:
+                        break
         if passed == total:
             return Score(1.0, "correct", f"{total} of {total} tests")
         return Score(passed / total if self._config.fractional else 0.0, "wrong", detail)

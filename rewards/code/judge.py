@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ class Ruling:
     detail: str = ""
 
 
-def judge(tests: Tests, program: str, config: CodeConfig, *, bare: bool) -> Iterator[Ruling]:
+def judge(tests: Tests, program: str, config: CodeConfig, *, bare: bool) -> Generator[Ruling, None, None]:
     """Rulings test by test, lazily: a caller that stops early runs no more tests.
 
     After a sandbox was lost the tests that are left fail. Raises SandboxUnavailable.
