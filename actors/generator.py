@@ -30,7 +30,7 @@ from buffer.prompts import Lease, PromptPool, Refusal
 from buffer.rollout import GroupId
 from buffer.row import Row
 from buffer.selection import Selection
-from buffer.store import RolloutBuffer
+from buffer.store import Lost, RolloutBuffer
 from buffer.weights import WeightStore
 from rewards.reward import Score
 
@@ -41,6 +41,9 @@ T = TypeVar("T")
 
 RECHECK_SECONDS = 5.0
 """A ring of the bell may be lost with a connection; after this long everything is looked at again."""
+
+RETURN_SECONDS = 900.0
+"""How long a generator waits for a run that Redis lost: the learner restores its newest checkpoint first."""
 
 CAUSES: dict[Refusal | None, Cause] = {
     "admission": "backpressure",
@@ -117,6 +120,7 @@ class Generator:
         self._outcomes: Counter[str] = Counter()
         self._beats = 0
         self._room = True
+        self._gone_since = math.inf
         self._responses = 0
         self._tokens = 0
         self._failure: asyncio.Future[None] | None = None
@@ -237,11 +241,26 @@ class Generator:
         free = self._config.groups_in_flight - math.ceil(self._load())
         if free <= 0:
             return None
-        reply = await self._call(self._pool.lease, self.name, self.engine.version, free)
+        try:
+            reply = await self._call(self._pool.lease, self.name, self.engine.version, free)
+        except Lost as error:
+            self._on_run_lost(error)
+            return None
+        self._gone_since = math.inf
         for lease in reply.leases:
             self._begin(lease)
         self._room = self._config.groups_in_flight - self._load() >= 1
         return reply.refused
+
+    def _on_run_lost(self, error: Lost) -> None:
+        """No lease holds any more: abort all work, and wait for the learner to bring the run back."""
+        now = time.monotonic()
+        if self._work or self._gone_since > now:
+            log.error("redis lost the run", generator=self.name, reason=str(error), groups=len(self._work))
+        self._gone_since = min(self._gone_since, now)
+        self._lose(list(self._work))
+        if now - self._gone_since > RETURN_SECONDS:
+            self._fail(error)
 
     def _load(self) -> float:
         """Groups in the engine; one whose stragglers alone are left counts only with their share."""
@@ -260,6 +279,9 @@ class Generator:
         except asyncio.CancelledError:
             self._outcomes["lost" if work.lost else "given back"] += 1
             raise
+        except Lost as error:
+            self._outcomes["lost"] += 1
+            self._on_run_lost(error)
         except Exception as error:  # noqa: BLE001 - ends the generator, in run()
             self._outcomes["failed"] += 1
             self._fail(error)

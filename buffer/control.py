@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from typing import Any, get_args
 
@@ -25,6 +26,8 @@ class RunControl:
         self.run = run
         self.config = config
         self._functions = Functions(client, run, config.redis)
+        self._lineage = 0
+        self._beginning = threading.Lock()
         self._bells: dict[Bell, BellListener] = {
             bell: BellListener(client, self._functions.key("bell", bell)) for bell in get_args(Bell)
         }
@@ -63,8 +66,9 @@ class RunControl:
 
         ``floor``: the largest lineage number known outside Redis. Every older learner is fenced from now on.
         """
-        number = int(self._functions.call("begin_lineage", parent, fork_step, floor))
-        return Lineage(number, parent, fork_step)
+        with self._beginning:
+            self._lineage = int(self._functions.call("begin_lineage", parent, fork_step, floor))
+            return Lineage(self._lineage, parent, fork_step)
 
     def lineages(self) -> list[Lineage]:
         """All lineages of the run."""

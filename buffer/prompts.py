@@ -115,7 +115,8 @@ class PromptPool:
 
     def snapshot(self, live: Callable[[], Iterable[GroupId]]) -> dict[str, str]:
         """The pool, JSON-able, for the checkpoint. ``live``: ``RolloutBuffer.live``."""
-        return self._state().read(live)
+        state = self._state()
+        return dict(self._functions.patiently(lambda: state.read(live), "the pool's snapshot"))
 
     def restore(self, snapshot: Mapping[str, str]) -> None:
         """After a restore of the buffer and ``fill``: bring the pool to where ``snapshot`` was."""
@@ -124,7 +125,8 @@ class PromptPool:
     def refilter(self) -> dict[str, int]:
         """At a stage's first step: wake resting prompts, filter all by their pass rates; counts of what
         moved."""
-        return self._state().refilter(self._config.difficulty)
+        state = self._state()
+        return dict(self._functions.patiently(lambda: state.refilter(self._config.difficulty), "refilter"))
 
     def _state(self) -> PoolState:
         return PoolState(self._functions, list(self.sources()))

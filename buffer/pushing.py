@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from buffer.config import BufferConfig
 from buffer.control import RunControl
 from buffer.difficulty import observe, standing
 from buffer.leases import HeldLease, Lease, LeaseJudge
-from buffer.library import Argument
+from buffer.library import Argument, Lost
 from buffer.metrics import CODEC_SECONDS, PAYLOAD_BYTES
 from buffer.rollout import GroupId, GroupSummary, RolloutGroup
 
@@ -105,10 +106,15 @@ class Pushing(RunControl):
         """Name all groups that ``actor`` works on, each with a number that grows as it goes on (tokens
         sampled).
 
-        Returns those it no longer holds: abort them and forget their leases.
+        Returns those it no longer holds: abort them and forget their leases. In a Redis that lost the run it
+        holds none.
         """
         pairs: list[Argument] = [word for group, tokens in progress.items() for word in (str(group), tokens)]
-        return [GroupId.parse(gone.decode()) for gone in self._functions.call("heartbeat", actor, *pairs)]
+        for _ in range(2):  # the second time to the run that Redis holds by now
+            with suppress(Lost):
+                gone = self._functions.call("heartbeat", actor, *pairs)
+                return [GroupId.parse(group.decode()) for group in gone]
+        return list(progress)
 
     def leases(self) -> list[HeldLease]:
         """Every lease that is held now."""
@@ -124,8 +130,11 @@ class Pushing(RunControl):
         return lost
 
     def release(self, actor: str) -> int:
-        """Take back all leases of an actor known to be dead; returns how many."""
-        return self._lose([lease for lease in self.leases() if lease.actor == actor])
+        """Take back all leases of an actor known to be dead; returns how many. A lost run has no leases."""
+        try:
+            return self._lose([lease for lease in self.leases() if lease.actor == actor])
+        except Lost:
+            return 0
 
     def _lose(self, lost: list[HeldLease]) -> int:
         words: list[Argument] = [word for lease in lost for word in (str(lease.group), lease.attempt)]

@@ -76,6 +76,7 @@ class EmbeddedRedis:
         self.process: subprocess.Popen[bytes] | None = None
         self._revives = revives
         self._stopping = threading.Event()
+        self._changing = threading.RLock()
 
     def __enter__(self) -> EmbeddedRedis:
         self.start()
@@ -90,7 +91,8 @@ class EmbeddedRedis:
         """Start the server, wait until it answers, return its URL; raises RedisUnusable with the server's
         words."""
         self._stopping.clear()
-        self._launch()
+        with self._changing:
+            self._launch()
         if self._revives:
             threading.Thread(target=self._guard, name="redis-guard", daemon=True).start()
         return self.url
@@ -139,7 +141,7 @@ class EmbeddedRedis:
         client = redis.Redis.from_url(self.url, socket_timeout=5)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if self.process.poll() is not None:
+            if self.process.poll() is not None or self._stopping.is_set():
                 raise RedisUnusable(f"redis-server ended at once: {self._last_words()}")
             try:
                 client.ping()
@@ -155,34 +157,45 @@ class EmbeddedRedis:
         return " | ".join(line.strip() for line in lines[-2:]) or "no log"
 
     def _guard(self) -> None:
-        """Start the server again, at the same address, each time it dies; on a thread that outlives it."""
-        for left in reversed(range(self._revives)):
-            assert self.process is not None
-            status = self.process.wait()
-            if self._stopping.is_set():
-                return
-            log.error("redis died and is started again", status=status, left=left)
-            if self.url.startswith("redis:"):
-                self.port = urlsplit(self.url).port
-            try:
-                self._launch()
-            except RedisUnusable as error:
-                log.error("redis could not be started again", reason=str(error))
-                return
+        """Start the server again, at the same address, each time it dies.
+
+        One thread, which waits for the last server too: a server ends with the thread that started it.
+        """
+        for left in reversed(range(self._revives + 1)):
+            process = self.process
+            status = process.wait() if process is not None else None
+            with self._changing:
+                if self._stopping.is_set():
+                    return
+                if left == 0:
+                    log.error("redis died and is not started again: it died too often", status=status)
+                    return
+                log.error("redis died and is started again", status=status, left=left - 1)
+                try:
+                    self._relaunch()
+                except RedisUnusable as error:
+                    log.error("redis could not be started again", reason=str(error))
+                    return
+
+    def _relaunch(self) -> None:
+        if self.url.startswith("redis:"):
+            self.port = urlsplit(self.url).port
+        self._launch()
 
     def stop(self) -> None:
         """End the server; its files stay. Harmless if it is not running."""
         self._stopping.set()
-        if self.process is None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(timeout=20)
-        self.process = None
-        (self.folder / "redis.sock").unlink(missing_ok=True)
+        with self._changing:
+            if self.process is None:
+                return
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(timeout=20)
+            self.process = None
+            (self.folder / "redis.sock").unlink(missing_ok=True)
 
 
 def _end_with_parent() -> Callable[[], None]:

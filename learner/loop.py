@@ -81,6 +81,8 @@ class Learner:
 
         The buffer must be open. Raises CheckpointError, RankDied.
         """
+        if checkpoint is None and self.version.step:
+            self._ranks.restart()  # they hold what is to be undone
         return self._begin(checkpoint, 0 if checkpoint is None else checkpoint.version.lineage)
 
     def run(self, until_step: int, stop: threading.Event) -> None:

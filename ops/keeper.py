@@ -9,7 +9,7 @@ from types import TracebackType
 
 import structlog
 
-from buffer.store import BufferRefusal, Fenced, RolloutBuffer
+from buffer.store import Books, BufferRefusal, Fenced, RolloutBuffer
 
 log = structlog.get_logger(__name__)
 
@@ -21,17 +21,16 @@ INCUMBENT_SECONDS = 4 * BEAT_SECONDS
 class Keeper:
     """A thread for the length of a block: the run's one judge of leases, by its own clock.
 
-    lineage: the learner's. on_fenced: called once if another learner took over.
+    on_fenced: called once if another learner took over. books: as last seen, a few seconds ago; they outlive
+    the Redis.
     """
 
-    def __init__(
-        self, buffer: RolloutBuffer, lineage: Callable[[], int], on_fenced: Callable[[], None]
-    ) -> None:
+    def __init__(self, buffer: RolloutBuffer, on_fenced: Callable[[], None]) -> None:
         self._buffer = buffer
-        self._lineage = lineage
         self._on_fenced = on_fenced
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self.books: Books | None = None
         self.fenced: Fenced | None = None
 
     def __enter__(self) -> Keeper:
@@ -48,8 +47,8 @@ class Keeper:
         reap_seconds, reap_at = self._buffer.config.lease_seconds / 4, 0.0
         while not self._end.wait(min(BEAT_SECONDS, reap_seconds)):
             try:
-                if lineage := self._lineage():
-                    self._buffer.beat(lineage)
+                self._buffer.beat()
+                self.books = self._buffer.books()
                 if monotonic() >= reap_at:
                     self._buffer.reap(monotonic())
                     reap_at = monotonic() + reap_seconds

@@ -164,15 +164,17 @@ class Run:
                 "it is gone, or fence it with --take-over"
             )
 
-    def _open_buffer(self, checkpoint: Checkpoint | None) -> None:
-        """Rules, prompts and, where Redis does not know the run any more, what the checkpoint knows of it."""
+    def _open_buffer(self, checkpoint: Checkpoint | None, last_books: Books | None = None) -> None:
+        """Rules, prompts and, where Redis does not know the run any more, what is known of it: by the
+        checkpoint, and by the books as last seen."""
         try:
             known = self._buffer.open(batch_schedule(self._config))
         except ValueError as error:
             raise ConfigError(str(error)) from None
         state = checkpoint.state() if checkpoint is not None and not known else None
-        if state is not None:
-            self._buffer.restore(state["buffer"], largest_lineage(self._checkpoints.root))
+        if not known and (state is not None or last_books is not None):
+            snapshot = None if state is None else state["buffer"]
+            self._buffer.restore(snapshot, largest_lineage(self._checkpoints.root), last_books)
         heads = self._problems.train.heads
         self._pool.fill(PromptMeta(head.index, head.data_source, head.pass_rate) for head in heads)
         if state is not None:
@@ -223,8 +225,8 @@ class Run:
             extra_state=lambda: {"pool": self._pool.snapshot(self._buffer.live)},
         )
         stop = self._session.interrupts.stop
-        with self._watching(watch), self._keeper(learner) as keeper:
-            self._train(learner, checkpoint)
+        with self._watching(watch), self._keeper() as keeper:
+            self._train(learner, checkpoint, keeper)
         if keeper.fenced is not None:
             raise keeper.fenced
         if learner.version.step < self._config.run.steps:
@@ -233,24 +235,25 @@ class Run:
         self._evaluate(fleet, "after", learner.version)
         return "finished"
 
-    def _train(self, learner: Learner, checkpoint: Checkpoint | None) -> None:
+    def _train(self, learner: Learner, checkpoint: Checkpoint | None, keeper: Keeper) -> None:
         """Step after step; a Redis that lost the run gets it back from the newest checkpoint, a few times."""
-        for restores_left in reversed(range(REDIS_RESTORES + 1)):
-            version = learner.begin(checkpoint)
-            self._metrics.announced(version.lineage, version.step)
+        for restore in range(REDIS_RESTORES + 1):
             try:
+                if restore:
+                    checkpoint = self._checkpoints.newest()
+                    self._open_buffer(checkpoint, keeper.books)
+                version = learner.begin(checkpoint)
+                self._metrics.announced(version.lineage, version.step)
                 return learner.run(self._config.run.steps, self._session.interrupts.stop)
             except Lost as error:
-                if restores_left == 0:
+                left = REDIS_RESTORES - restore
+                if not left:
                     raise
-                log.error("Redis lost the run, restoring it", reason=str(error), restores_left=restores_left)
-                checkpoint = self._checkpoints.newest()
-                self._open_buffer(checkpoint)
+                log.error("redis lost the run and is filled again", reason=str(error), restores_left=left)
         return None
 
-    def _keeper(self, learner: Learner) -> Keeper:
-        stop = self._session.interrupts.stop
-        return Keeper(self._buffer, lambda: learner.version.lineage, stop.set)
+    def _keeper(self) -> Keeper:
+        return Keeper(self._buffer, self._session.interrupts.stop.set)
 
     @contextmanager
     def _watching(self, watch: FleetWatch) -> Iterator[None]:

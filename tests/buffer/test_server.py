@@ -148,4 +148,7 @@ def test_a_server_that_dies_is_started_again_at_its_address(tmp_path: Path, port
         server._wait_until_ready()
         assert server.url == address
         assert connect(RedisConfig(), address).get("kept") == b"1"
+        assert server.process is not None
+        with pytest.raises(subprocess.TimeoutExpired):  # it must not end with the thread that started it
+            server.process.wait(timeout=1)
     assert server.process is None

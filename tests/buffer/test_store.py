@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -125,7 +126,8 @@ def test_the_wrong_step_and_the_dead_are_refused(make_world: Any) -> None:
     world = make_world(batch=2)
     with pytest.raises(WrongStep, match="step 0 is claimed next"):
         world.buffer.claim(1, 5)
-    assert world.buffer.begin_lineage(1, 0, floor=7) == Lineage(8, 1, 0)
+    rival = RolloutBuffer(world.buffer.client, world.buffer.run, world.buffer.config)
+    assert rival.begin_lineage(1, 0, floor=7) == Lineage(8, 1, 0)
     for call in (
         lambda: world.buffer.claim(1, 0),
         lambda: world.buffer.commit(1, 0),
@@ -133,12 +135,42 @@ def test_the_wrong_step_and_the_dead_are_refused(make_world: Any) -> None:
         lambda: world.buffer.announce(PolicyVersion(1, 1)),
         lambda: world.buffer.checkpoint_begun(1, 0),
         lambda: world.buffer.checkpoint_durable(1, 0),
-        lambda: world.buffer.beat(1),
+        lambda: world.buffer.beat(),
     ):
         with pytest.raises(Fenced, match="lineage 1 was replaced by lineage 8"):
             call()
     world.buffer.announce(PolicyVersion(8, 0))
     assert world.buffer.announced() == PolicyVersion(8, 0)
+
+
+def test_a_beat_while_a_lineage_begins_is_no_rival(make_world: Any) -> None:
+    """Redis knows of the new lineage before its own learner hears of it."""
+    world = make_world(batch=2)
+    call, late = world.buffer._functions.call, threading.Event()
+
+    def slowly(name: str, *words: Any, **more: Any) -> Any:
+        reply = call(name, *words, **more)
+        if name == "begin_lineage":
+            late.wait(0.2)
+        return reply
+
+    world.buffer._functions.call = slowly
+    errors: list[Exception] = []
+
+    def beat() -> None:
+        try:
+            while not late.is_set():
+                world.buffer.beat()
+        except Fenced as error:
+            errors.append(error)
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    for _ in range(2):
+        world.buffer.begin_lineage(world.buffer.lineages()[-1].number, 0)
+    late.set()
+    beating.join(timeout=30)
+    assert not errors
 
 
 def test_two_learners_cannot_claim_the_same_step_differently(make_world: Any) -> None:
@@ -198,6 +230,39 @@ def test_the_ledger_filters_what_redis_forgot_to_have_trained(make_world: Any) -
     assert isinstance(second, Claim)
     assert not {group.summary.id for group in first.groups} & {group.summary.id for group in second.groups}
     assert world.buffer.books() == Books(started=4, claimed=2, trained=2)
+
+
+def test_a_redis_that_lost_the_run_gets_books_that_balance(make_world: Any) -> None:
+    world = make_world(batch=2, staleness=1)
+    world.finish(world.start(4))
+    for step in (0, 1):
+        world.buffer.claim(1, step)
+        world.buffer.commit(1, step)
+        if step == 0:
+            snapshot = world.buffer.snapshot()
+    world.finish(world.start(3, step=2)[:1])
+    last_seen = world.buffer.books()
+    assert last_seen == Books(started=7, in_flight=2, pending=1, trained=4)
+    held = world.buffer.leases()
+    world.buffer.client.flushall()
+    assert world.buffer.heartbeat("g0", {lease.group: 1 for lease in held}) == [lease.group for lease in held]
+    assert world.buffer.release("g0") == 0
+    assert not world.buffer.open(BatchSchedule((StageBatch(0, 2, 2),)))
+    assert world.buffer.restore(snapshot, 1, last_seen)
+    assert world.buffer.books() == Books(started=7, trained=2, dropped={"lost": 3, "rolled back": 2})
+    assert not world.buffer.restore(snapshot, 1, last_seen), "an intact Redis wins"
+    assert world.buffer.begin_lineage(1, 1) == Lineage(2, 1, 1)
+
+
+@pytest.mark.parametrize("seen", [None, Books(started=5, pending=3, trained=2)])
+def test_a_run_lost_before_its_first_checkpoint_begins_again(make_world: Any, seen: Books | None) -> None:
+    world = make_world(batch=2)
+    world.buffer.client.flushall()
+    world.buffer.open(BatchSchedule((StageBatch(0, 2, 2),)))
+    world.buffer.restore(None, 4, seen)
+    dropped = {} if seen is None else {"lost": 3, "rolled back": 2}
+    assert world.buffer.books() == Books(started=sum(dropped.values()), dropped=dropped)
+    assert world.buffer.begin_lineage(0, 0, floor=4) == Lineage(5, 0, 0)
 
 
 def test_a_step_that_a_restart_undid_is_not_in_the_ledger(make_world: Any) -> None:
@@ -275,11 +340,9 @@ def test_the_bell_wakes_who_waits(make_world: Any) -> None:
 
 
 def test_an_incumbent_is_seen_by_its_beats_not_by_a_clock(make_world: Any) -> None:
-    import threading
-
     world = make_world()
     assert not world.buffer.incumbent_lives(0.05)
-    beating = threading.Timer(0.05, lambda: world.buffer.beat(1))
+    beating = threading.Timer(0.05, world.buffer.beat)
     beating.start()
     other = RolloutBuffer(world.buffer.client, world.buffer.run, world.buffer.config)
     assert other.incumbent_lives(10)

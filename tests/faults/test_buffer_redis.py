@@ -312,7 +312,7 @@ def test_the_line_breaks_in_the_middle_of_a_call(
     buffer.commit(1, 0)
     buffer.checkpoint_begun(1, 1)
     buffer.checkpoint_durable(1, 1)
-    buffer.beat(1)
+    buffer.beat()
     books = buffer.books()
     assert (books.started, books.trained, books.pending, books.rejected, books.dropped) == (
         6,
