@@ -13,9 +13,9 @@ from actors.autoscale import Autoscaler, Windows
 from actors.engine import SamplingLimits
 from actors.fleet_summary import summarize
 from actors.healing import SlotHealth
-from actors.member import Member, ServeMetrics, StartGenerator, borrow, outcome
+from actors.member import Member, borrow, outcome
 from actors.roster import Roster
-from actors.spec import UNANNOUNCED, GeneratorSpec, start_generator
+from actors.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, StartGenerator, start_generator
 from buffer.row import Row
 from buffer.server import connect
 from buffer.store import RolloutBuffer
@@ -52,7 +52,8 @@ class Fleet:
         self._buffer = RolloutBuffer(client, spec.run, spec.buffer)
         self._roster = Roster(client, spec.run)
         self._roster.forget_target()
-        self._roster.save_spec(spec.shared())
+        self._shared_spec = spec.shared()
+        self._roster.save_spec(self._shared_spec)
         self._target = 0
         self._members: list[Member] = []
         self._health: dict[int, SlotHealth] = {}
@@ -100,16 +101,16 @@ class Fleet:
         if config is None:
             return
         now = time.monotonic()
-        if self._windows is None:
-            self._windows = Windows(Autoscaler(config, self._target), now)
-        self._windows.scaler.target = self._target
         reports = [report for report in self._last.values() if "idle_seconds" in report]
         blocked = sum(report["idle_seconds"].get("backpressure", 0.0) for report in reports)
         alive = sum(report["seconds"] for report in reports)
+        if self._windows is None:
+            self._windows = Windows(Autoscaler(config, self._target), now, learner_waited, blocked, alive)
+        self._windows.scaler.target = self._target
         target = self._windows.feed(now, learner_waited, blocked, alive)
         if target != self._target:
             log.info("autoscaling", generators=target, before=self._target)
-            self.scale(target)
+            self._target = target
 
     @property
     def target(self) -> int:
@@ -119,6 +120,7 @@ class Fleet:
     def check(self) -> None:
         """One look after the fleet. Raises GeneratorDied when no wanted slot has any hope left."""
         now = time.monotonic()
+        self._roster.keep_spec(self._shared_spec)
         asked = self._roster.target()
         if asked is not None and asked != self._asked_for:
             self._asked_for = asked
@@ -215,12 +217,15 @@ class Fleet:
                 member.drain("scaled down")
 
     def reports(self) -> list[Mapping[str, Any]]:
-        """What each living generator last said of itself, this moment's answer not waited for."""
+        """What each living generator last said of itself, those outside the fleet included.
+
+        This moment's answers are not waited for.
+        """
         for member in self._members:
             member.ask()
             if member.report:
                 self._last[member.name] = member.report
-        return [member.report for member in self._members if member.report]
+        return [*(member.report for member in self._members if member.report), *self._roster.outside()]
 
     def health(self) -> dict[int, SlotHealth]:
         """The failures by slot."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,15 +13,10 @@ import ray
 from actors.engine import SamplingLimits
 from actors.generator import Generator
 from actors.healing import Pulse
-from actors.spec import GeneratorSpec
+from actors.roster import life_of
+from actors.spec import GeneratorSpec, ServeMetrics, StartGenerator
 from buffer.row import Row
 from rewards.reward import Score
-
-ServeMetrics = Callable[[str, int], None]
-"""Called once in the new process with its role and slot; must be picklable."""
-
-StartGenerator = Callable[[GeneratorSpec, str, int, ServeMetrics | None], Awaitable[Generator]]
-"""Builds a Generator with a running engine (``actors.spec.start_generator``); must be picklable."""
 
 State = Literal["starting", "ready", "draining"]
 
@@ -100,7 +94,7 @@ class Member:
     ) -> Member:
         """Ask Ray for the actor; it starts when its resources are free. Does not wait."""
         config = spec.actors
-        name = f"generator-{slot}-{uuid.uuid4().hex[:8]}"
+        name = life_of(slot)
         actor = (
             ray.remote(GeneratorActor)
             .options(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import redis
@@ -20,6 +20,7 @@ from actors.roster import Roster
 from actors.sampling import Renderer
 from actors.thinking import ThinkingEngine
 from actors.vllm_engine import VllmEngine
+from actors.weights import open_weights
 from buffer.config import BufferConfig
 from buffer.dataset import read_dataset
 from buffer.prompts import PromptPool
@@ -28,16 +29,11 @@ from buffer.selection import load_selection
 from buffer.server import connect
 from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
-from buffer.weight_stores import open_store
-from buffer.weights import WeightStore
 from rewards.config import RewardsConfig
 from rewards.registry import Graders
 from rewards.workers import GraderPool
 
 log = structlog.get_logger()
-
-TOKEN = "MAGICRL_WEIGHTS_TOKEN"
-"""Environment variable with the token of a weights server."""
 
 UNANNOUNCED = PolicyVersion(0, 0)
 """What an engine serves before it has loaded an announced version; nothing is sampled for training on it."""
@@ -53,9 +49,9 @@ class GeneratorSpec(Section):
     model: Path
     """Model folder: architecture and tokenizer; its weights are replaced by the announced ones."""
     weights: str | Path
-    """Where the published weights are: a folder, or http://host:port of a weights server."""
-    full_every: int = 1
-    """Every how many versions one is published whole, the others as deltas; 1: all are whole."""
+    """Where the published weights are: a folder, http://host:port of a weights server, or ray:NAME."""
+    weights_url: str | None = None
+    """Where generators outside the cluster find them, if that is another place."""
     data: tuple[Path, ...]
     """Dataset files, in the order in which the pool was filled from them."""
     stages: tuple[StageRules, ...]
@@ -78,7 +74,8 @@ class GeneratorSpec(Section):
         buffer = self.buffer.model_copy(update={"redis": redis})
         parts = urlsplit(self.redis_url)
         bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        return self.model_copy(update={"buffer": buffer, "redis_url": bare}).model_dump_json()
+        changes = {"buffer": buffer, "redis_url": bare, "weights": self.weights_url or self.weights}
+        return self.model_copy(update=changes).model_dump_json()
 
     def engine_config(self) -> VllmConfig:
         """The engine's settings, with what the run implies filled in."""
@@ -89,13 +86,15 @@ class GeneratorSpec(Section):
         return given.model_copy(update=missing)
 
 
-def open_weights(spec: GeneratorSpec) -> WeightStore:
-    """The store that ``spec.weights`` names."""
-    return open_store(spec.weights, spec.buffer.weights.keep, spec.full_every, token=os.environ.get(TOKEN))
+ServeMetrics = Callable[[str, int], None]
+"""Called once in the new process with its role and slot; must be picklable to reach a Ray actor."""
+
+StartGenerator = Callable[[GeneratorSpec, str, int, ServeMetrics | None], Coroutine[Any, Any, Generator]]
+"""Builds a Generator with a running engine, as ``start_generator`` does; picklable likewise."""
 
 
 async def start_generator(
-    spec: GeneratorSpec, name: str, slot: int, serve_metrics: Callable[[str, int], None] | None = None
+    spec: GeneratorSpec, name: str, slot: int, serve_metrics: ServeMetrics | None = None
 ) -> Generator:
     """Connect, read the dataset, start the engine. ``name`` must be unique to this life of the generator.
 
@@ -132,7 +131,7 @@ def assemble(
         engine,
         pool=PromptPool(client, spec.run, spec.buffer),
         buffer=RolloutBuffer(client, spec.run, spec.buffer),
-        weights=open_weights(spec),
+        weights=open_weights(spec.weights, spec.buffer.weights),
         dataset=dataset,
         prompts=prompts,
         graders=GraderPool(spec.rewards),

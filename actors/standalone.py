@@ -13,23 +13,28 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import redis
 import structlog
 
 from actors.roster import Roster
-from actors.spec import GeneratorSpec, start_generator
+from actors.spec import GeneratorSpec, ServeMetrics, StartGenerator, start_generator
 from buffer.config import BufferConfig, RedisConfig
+from buffer.library import BufferRefusal
 from buffer.server import RedisUnusable, connect
+from buffer.store import RolloutBuffer
 
 log = structlog.get_logger()
 
 SPEC_VARIABLE = "MAGICRL_GENERATOR_SPEC"
-SLOT_OUTSIDE = 1000
-"""Slots of generators outside the fleet begin here; the slot is a label in metrics."""
+PASSWORD_VARIABLE = "MAGICRL_REDIS_PASSWORD"
+
+READING_SECONDS = 300
+"""Connecting and reading the dataset, before the engine starts."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -39,22 +44,20 @@ class NoSuchRun(Exception):
 
 
 def join_run(
-    run: str, redis: RedisConfig, weights: str | None = None, model: Path | None = None
+    run: str, access: RedisConfig, weights: str | None = None, model: Path | None = None
 ) -> GeneratorSpec:
     """The spec that the run's driver left in Redis, with this machine's way to Redis, weights and model.
 
     Raises NoSuchRun or RedisUnusable.
     """
-    if redis.url is None:
+    if access.url is None:
         raise RedisUnusable("no address of a Redis was given: --redis redis://host:6379/0")
-    text = Roster(connect(redis), run).spec()
+    text = Roster(connect(access), run).spec()
     if text is None:
-        raise NoSuchRun(
-            f"redis at {redis.url} has no run {run!r}: check --run, and that its driver has started"
-        )
+        raise NoSuchRun(f"this Redis has no run {run!r}: check --run, and that its driver has started")
     spec = GeneratorSpec.model_validate_json(text)
-    changes: dict[str, object] = {"redis_url": redis.url}
-    changes["buffer"] = BufferConfig(**{**dict(spec.buffer), "redis": redis})
+    changes: dict[str, object] = {"redis_url": access.url}
+    changes["buffer"] = BufferConfig(**{**dict(spec.buffer), "redis": access})
     if weights is not None:
         changes["weights"] = weights
     if model is not None:
@@ -62,16 +65,46 @@ def join_run(
     return spec.model_copy(update=changes)
 
 
-def supervise(spec: GeneratorSpec, slot: int = SLOT_OUTSIDE) -> int:
+def supervise(spec: GeneratorSpec, module: str, *arguments: str) -> int:
     """Run the generator in a process of its own until it ends; its exit status.
 
-    SIGTERM and SIGINT drain it; the second one ends it at once. Call from the main thread.
+    ``python -m module NAME SLOT ARGUMENTS`` is that process; it calls ``generate``. SIGTERM and SIGINT drain
+    it; the second one ends it at once. However it ends, its slot and its groups are free. Call from the main
+    thread.
     """
-    command = [sys.executable, "-m", "actors.standalone", str(slot)]
-    secrets = spec.buffer.redis.password
+    client = connect(spec.buffer.redis, spec.redis_url)
+    try:
+        starting = int(spec.engine_config().start_seconds) + READING_SECONDS
+        slot, name = Roster(client, spec.run).take_slot(starting)
+    except redis.RedisError as error:
+        raise RedisUnusable(f"redis gave this generator no slot: {error}") from error
+    try:
+        return _run([sys.executable, "-m", module, name, str(slot), *arguments], _environment(spec))
+    finally:
+        _sign_off(client, spec, slot, name)
+
+
+def _sign_off(client: redis.Redis, spec: GeneratorSpec, slot: int, name: str) -> None:
+    """Its process is gone: free its groups and its slot now. Without Redis their deadlines do it."""
+    try:
+        RolloutBuffer(client, spec.run, spec.buffer).release(name)
+        roster = Roster(client, spec.run)
+        roster.leave(name)
+        roster.free_slot(slot, name)
+    except (redis.RedisError, BufferRefusal) as error:
+        log.warning("generator not signed off", name=name, error=str(error))
+
+
+def _environment(spec: GeneratorSpec) -> dict[str, str]:
+    """The generator's own: what it is to do, and the password that the spec does not carry."""
     environment = {**os.environ, SPEC_VARIABLE: spec.model_dump_json()}
-    if secrets is not None:
-        environment["MAGICRL_REDIS_PASSWORD"] = secrets.get_secret_value()
+    if spec.buffer.redis.password is not None:
+        environment[PASSWORD_VARIABLE] = spec.buffer.redis.password.get_secret_value()
+    return environment
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Until it ends, signals passed on; whatever it leaves behind is killed."""
     child = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_end_with_parent())
     seen = 0
 
@@ -108,12 +141,36 @@ def _end_with_parent() -> Callable[[], None]:
     return arrange
 
 
-async def _generate(spec: GeneratorSpec, slot: int) -> None:
+def given_spec() -> GeneratorSpec:
+    """In the generator's own process: the spec that ``supervise`` handed over."""
+    spec = GeneratorSpec.model_validate_json(os.environ.pop(SPEC_VARIABLE))
+    password = os.environ.pop(PASSWORD_VARIABLE, None)
+    if password is None:
+        return spec
+    access = RedisConfig(**{**dict(spec.buffer.redis), "password": password})
+    buffer = BufferConfig(**{**dict(spec.buffer), "redis": access})
+    return spec.model_copy(update={"buffer": buffer})
+
+
+def generate(
+    spec: GeneratorSpec,
+    name: str,
+    slot: int,
+    serve_metrics: ServeMetrics | None = None,
+    start: StartGenerator = start_generator,
+) -> None:
+    """Sample until the run stops or SIGTERM comes; the first one drains. Raises what broke the generator."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(_generate(spec, name, slot, serve_metrics, start))
+
+
+async def _generate(
+    spec: GeneratorSpec, name: str, slot: int, serve_metrics: ServeMetrics | None, start: StartGenerator
+) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
-    name = f"generator-{slot}-{uuid.uuid4().hex[:8]}"
-    starting = asyncio.create_task(start_generator(spec, name, slot))
+    starting = asyncio.create_task(start(spec, name, slot, serve_metrics))
     if not await _unless(stopped, starting):
         return
     generator = starting.result()
@@ -127,26 +184,9 @@ async def _generate(spec: GeneratorSpec, slot: int) -> None:
     log.info("generator left", name=name, **{k: generator.report()[k] for k in ("tokens", "groups")})
 
 
-async def _unless(stopped: asyncio.Event, task: asyncio.Task[object]) -> bool:
+async def _unless(stopped: asyncio.Event, task: asyncio.Task[Any]) -> bool:
     """Wait for the task; False if the stop came first."""
     stop = asyncio.create_task(stopped.wait())
     await asyncio.wait([stop, task], return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
     return task.done()
-
-
-def main() -> int:
-    """Entry of the generator's own process."""
-    spec = GeneratorSpec.model_validate_json(os.environ.pop(SPEC_VARIABLE))
-    password = os.environ.pop("MAGICRL_REDIS_PASSWORD", None)
-    if password is not None:
-        redis = RedisConfig(**{**dict(spec.buffer.redis), "password": password})
-        buffer = BufferConfig(**{**dict(spec.buffer), "redis": redis})
-        spec = spec.model_copy(update={"buffer": buffer})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asyncio.run(_generate(spec, int(sys.argv[1])))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

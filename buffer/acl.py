@@ -10,17 +10,17 @@ Role = Literal["generator", "learner", "observer"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 _CONNECTION = (
-    *("ping", "hello", "auth", "select", "info", "client|setname"),
+    *("ping", "hello", "auth", "select", "info", "time", "client|setname"),
     *("multi", "exec", "discard"),
 )
 _LISTEN = ("subscribe", "unsubscribe", "publish")
 _READ = (
     *("get", "exists", "hget", "hmget", "hgetall", "hkeys", "hscan", "sscan", "zscan", "scard", "sismember"),
-    *("zcard", "zcount", "zrange", "zrangebyscore", "zscore", "llen", "lrange"),
+    *("mget", "smembers", "zcard", "zcount", "zrange", "zrangebyscore", "zscore", "llen", "lrange"),
 )
 _WRITE = (
     *("set", "unlink", "del", "hset", "hsetnx", "hdel", "hincrby", "sadd", "srem", "spop", "smove", "rename"),
-    *("zadd", "zrem", "zpopmin", "rpush"),
+    *("zadd", "zrem", "zremrangebyscore", "zpopmin", "rpush", "expire"),
 )
 _FUNCTIONS: dict[Role, tuple[str, ...]] = {
     "generator": ("lease", "finished", "push", "drop", "heartbeat"),

@@ -34,7 +34,7 @@ def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]
         "redis": partial(services.redis, buffer.redis),
         "ray cluster": partial(services.ray, config.ray if config else RayConfig()),
         "sandbox": partial(services.sandbox, (config.rewards if config else RewardsConfig()).code),
-        "metrics port": partial(services.port, config.metrics if config else MetricsConfig()),
+        "metrics": partial(services.metrics, config.metrics if config else MetricsConfig()),
         "space": partial(space, config),
     }
     if config is not None:

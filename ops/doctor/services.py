@@ -14,7 +14,7 @@ from buffer.config import RedisConfig
 from buffer.server import RedisUnusable, connect, find_server
 from ops.config import MetricsConfig, RayConfig
 from ops.doctor.finding import Finding, fail, passed, warn
-from ops.metrics.http import is_loopback
+from ops.metrics.http import check_access, is_loopback
 from rewards.config import CodeConfig
 
 DASHBOARD_PORT = 8265
@@ -107,8 +107,14 @@ def sandbox(config: CodeConfig) -> Iterator[Finding]:
             yield warn(name, protection.detail, f"{protection.fix}; only code problems need it")
 
 
-def port(config: MetricsConfig) -> Iterator[Finding]:
-    """Whether the driver's metrics port is free."""
+def metrics(config: MetricsConfig) -> Iterator[Finding]:
+    """Who may read the metrics, and whether the driver's port is free."""
+    try:
+        check_access(config.host, config.token_file, config.certificate, config.key)
+    except ValueError as error:
+        yield fail("metrics access", str(error), "set metrics.token_file to a file that holds a random token")
+    else:
+        yield passed("metrics access", _readers(config))
     if config.port == 0:
         yield passed("metrics port", "any free one")
         return
@@ -118,3 +124,7 @@ def port(config: MetricsConfig) -> Iterator[Finding]:
     except OSError as error:
         fix = "end what uses it, or set metrics.port to another (0: any)"
         yield fail("metrics port", f"{config.host}:{config.port}: {error.strerror}", fix)
+
+
+def _readers(config: MetricsConfig) -> str:
+    return "whoever has the token" if config.token_file else f"whoever reaches {config.host}"

@@ -41,23 +41,19 @@ class MetricsServer:
         registry: CollectorRegistry = REGISTRY,
         targets: Callable[[], Iterable[object]] | None = None,
     ) -> None:
-        if not (is_loopback(host) or token or certificate):
-            raise ValueError(
-                f"metrics.host {host}: metrics beyond loopback need metrics.token_file or metrics.certificate"
-            )
+        _refuse_open(host, bool(token or certificate))
         answers = {"/metrics": _metrics(registry)}
         if targets is not None:
             answers["/targets"] = lambda: ("application/json", json.dumps([*targets()]).encode())
+        context = _tls(certificate, key) if certificate is not None else None
         self._server = _Server((host, port), _handler(answers, token))
-        self.tls = certificate is not None
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate, key)
+        self.tls = context is not None
+        if context is not None:
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
         self.port = int(self._server.server_address[1])
-        self.address = f"{_reachable(host)}:{self.port}"
+        self.address = f"{reachable(host)}:{self.port}"
         threading.Thread(target=self._server.serve_forever, name="metrics-http", daemon=True).start()
 
     def close(self) -> None:
@@ -106,6 +102,35 @@ def _metrics(registry: CollectorRegistry) -> Answer:
     return lambda: (CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry))
 
 
+def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise ValueError(f"metrics.certificate {certificate}, metrics.key {key}: {error}") from None
+    return context
+
+
+def check_access(
+    host: str, token_file: Path | None = None, certificate: Path | None = None, key: Path | None = None
+) -> None:
+    """Raises ValueError that names the setting where a server would lie open, or a file is of no use."""
+    _refuse_open(host, bool(token_file or certificate))
+    for name, path in (("token_file", token_file), ("certificate", certificate), ("key", key)):
+        try:
+            if path is not None and not path.read_text(encoding="utf-8").strip():
+                raise ValueError(f"metrics.{name} {path}: the file is empty")
+        except OSError as error:
+            raise ValueError(f"metrics.{name} {path}: {error.strerror}") from None
+
+
+def _refuse_open(host: str, protected: bool) -> None:
+    if not (protected or is_loopback(host)):
+        raise ValueError(
+            f"metrics.host {host}: metrics beyond loopback need metrics.token_file or metrics.certificate"
+        )
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server on ``host``."""
     try:
@@ -114,7 +139,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
     """The address that others use: for 0.0.0.0 that of the interface towards the network."""
     if host != "0.0.0.0":
         return host

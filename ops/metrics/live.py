@@ -17,6 +17,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from actors.roster import SLOT_OUTSIDE
 from buffer.books import DROP_REASONS, Books
 from buffer.library import BufferRefusal
 from buffer.store import RolloutBuffer
@@ -88,8 +89,9 @@ class Live(Collector):
         for report in reports:
             held = report.get("idle_seconds", {}).get("backpressure", 0.0)
             self._held_back[report["name"]] = held
-            self._restarts += self._names.get(report["slot"], report["name"]) != report["name"]
-            self._names[report["slot"]] = report["name"]
+            if report["slot"] < SLOT_OUTSIDE:  # the others come and go as they like
+                self._restarts += self._names.get(report["slot"], report["name"]) != report["name"]
+                self._names[report["slot"]] = report["name"]
 
     def look(self) -> None:
         """Read the books and Redis' memory once. Raises BufferRefusal or redis.RedisError."""

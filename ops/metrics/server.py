@@ -13,7 +13,7 @@ import redis
 import yaml
 from prometheus_client import REGISTRY
 
-from ops.metrics.http import MetricsServer
+from ops.metrics.http import MetricsServer, check_access
 from ops.metrics.prometheus_config import prometheus_config
 from ops.metrics.targets import Announcer, Target, Targets
 
@@ -80,6 +80,7 @@ class MetricsEndpoint:
     def _listen(
         self, port: int, targets: Callable[[], list[dict[str, object]]] | None = None
     ) -> MetricsServer:
+        check_access(self.host, self.token_file, self.certificate, self.key)
         token = self.token_file.read_text(encoding="utf-8").strip() if self.token_file else None
         return MetricsServer(
             self.host,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import redis
 import structlog
 
 from buffer.library import namespace
+from ops.metrics.http import is_loopback
 
 log = structlog.get_logger(__name__)
 
@@ -21,17 +23,23 @@ FORGET_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One process. role and slot name its series over restarts; address (host:port) may change."""
+    """One process. role and slot name its series over restarts; address (host:port) and node may change."""
 
     role: str
     slot: int
     address: str
     tls: bool = False
+    node: str = field(default_factory=socket.gethostname)
 
     @property
     def instance(self) -> str:
         """The ``instance`` label, e.g. ``generator-3``."""
         return f"{self.role}-{self.slot}"
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether it serves on the loopback interface of another machine than this one."""
+        return is_loopback(self.address.rpartition(":")[0]) and self.node != socket.gethostname()
 
 
 class Targets:
@@ -41,6 +49,7 @@ class Targets:
         self._client = client
         self._run = run
         self._key = f"{namespace(run)}:metrics"
+        self._left_out: set[str] = set()
 
     def announce(self, target: Target) -> None:
         """The target lives now."""
@@ -62,7 +71,12 @@ class Targets:
         return sorted(newest.values(), key=lambda target: (target.role, target.slot))
 
     def service_discovery(self) -> list[dict[str, object]]:
-        """What Prometheus reads: https://prometheus.io/docs/prometheus/latest/http_sd/."""
+        """What Prometheus reads: https://prometheus.io/docs/prometheus/latest/http_sd/.
+
+        Targets out of reach are left out: scraped, their address would lead to some process of this machine.
+        """
+        living = self.living()
+        self._say_what_is_left_out({target.instance for target in living if target.out_of_reach})
         return [
             {
                 "targets": [target.address],
@@ -74,8 +88,15 @@ class Targets:
                     "__scheme__": "https" if target.tls else "http",
                 },
             }
-            for target in self.living()
+            for target in living
+            if not target.out_of_reach
         ]
+
+    def _say_what_is_left_out(self, instances: set[str]) -> None:
+        for instance in sorted(instances - self._left_out):
+            fix = "metrics.host beyond loopback (of a standalone generator: --metrics-host)"
+            log.warning("metrics out of reach", instance=instance, fix=fix)
+        self._left_out = instances
 
     def _now(self) -> float:
         seconds, micros = self._client.time()

@@ -168,7 +168,7 @@ def test_an_open_ray_dashboard_is_seen() -> None:
 
 def test_a_taken_metrics_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        (finding,) = services.port(MetricsConfig(port=taken.getsockname()[1]))
+        (_, finding) = services.metrics(MetricsConfig(port=taken.getsockname()[1]))
     assert finding.status == "fail"
     assert "metrics.port" in finding.fix
 
