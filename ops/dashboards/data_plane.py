@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from ops.dashboards.panel import Dashboard, Panel, Query, Row
+from ops.dashboards.panel import Dashboard, Row
 from ops.dashboards.promql import gauge, increase, mean, quantile, rate
+from ops.dashboards.shapes import graph
 
 _BUFFER = Row(
     "Buffer",
     (
-        Panel(
+        graph(
             "Depth",
-            (
-                Query(gauge("magicrl_buffer_depth"), "{{state}}"),
-                Query(gauge("magicrl_reference", 'name="batch_groups"'), "one batch"),
-            ),
+            {
+                "{{state}}": gauge("magicrl_buffer_depth"),
+                "one batch": gauge("magicrl_reference", 'name="batch_groups"'),
+            },
             "Groups. ready: may be claimed; pending: leased to a generator, not finished.",
         ),
-        Panel(
+        graph(
             "Age of the oldest ready group",
-            (Query(gauge("magicrl_buffer_oldest_age_seconds"), "age"),),
+            {"age": gauge("magicrl_buffer_oldest_age_seconds")},
             "Seconds since the weights of its oldest token were published; 0 while nothing is ready.",
             unit="s",
         ),
-        Panel(
+        graph(
             "In and out",
-            (
-                Query(rate("magicrl_buffer_enqueued_total"), "pushed"),
-                Query(rate("magicrl_buffer_consumed_total"), "trained"),
-            ),
+            {
+                "pushed": rate("magicrl_buffer_enqueued_total"),
+                "trained": rate("magicrl_buffer_consumed_total"),
+            },
             "Groups per second.",
         ),
     ),
@@ -36,31 +37,23 @@ _BUFFER = Row(
 _LOSSES = Row(
     "Losses",
     (
-        Panel(
+        graph(
             "Drops by reason",
+            {"{{reason}}": increase("magicrl_buffer_dropped_total", "reason")},
             (
-                Query(
-                    increase("magicrl_buffer_dropped_total", "reason"),
-                    "{{reason}}",
-                ),
+                "Groups that were started and will not be trained. Stragglers and stage changes are rules "
+                "at work; corrupt, invalid_lineage and lost are faults."
             ),
-            "Groups that were started and will not be trained. Stragglers and stage changes are rules at "
-            "work; corrupt, invalid_lineage and lost are faults.",
             stack=True,
         ),
-        Panel(
+        graph(
             "Leases issued again",
-            (Query(increase("magicrl_buffer_redelivered_total"), "again"),),
+            {"again": increase("magicrl_buffer_redelivered_total")},
             "Groups whose generator went silent past its lease.",
         ),
-        Panel(
+        graph(
             "Given up",
-            (
-                Query(
-                    increase("magicrl_buffer_dead_letter_total", "reason"),
-                    "{{reason}}",
-                ),
-            ),
+            {"{{reason}}": increase("magicrl_buffer_dead_letter_total", "reason")},
             "Groups that could not be made or graded: something is wrong with the prompt or its grader.",
         ),
     ),
@@ -69,23 +62,26 @@ _LOSSES = Row(
 _FLOW = Row(
     "Flow",
     (
-        Panel(
+        graph(
             "Waiting at the buffer",
-            (Query(rate("magicrl_buffer_blocked_seconds_total", "side"), "{{side}}"),),
-            "Seconds per second. insert: generators held back by admission; sample: learner without a batch.",
-        ),
-        Panel(
-            "Age when trained",
+            {"{{side}}": rate("magicrl_buffer_blocked_seconds_total", "side")},
             (
-                Query(quantile(0.5, "magicrl_train_staleness_seconds"), "p50"),
-                Query(quantile(0.95, "magicrl_train_staleness_seconds"), "p95"),
+                "Seconds per second. insert: generators held back by admission; sample: learner without a "
+                "batch."
             ),
+        ),
+        graph(
+            "Age when trained",
+            {
+                "p50": quantile(0.5, "magicrl_train_staleness_seconds"),
+                "p95": quantile(0.95, "magicrl_train_staleness_seconds"),
+            },
             "Seconds from a group's first version being published to the step that trains it.",
             unit="s",
         ),
-        Panel(
+        graph(
             "Books",
-            (Query(gauge("magicrl_buffer_groups"), "{{place}}"),),
+            {"{{place}}": gauge("magicrl_buffer_groups")},
             "Where every started group is now. started = the sum of the other places.",
         ),
     ),
@@ -94,27 +90,27 @@ _FLOW = Row(
 _REDIS_AND_BODIES = Row(
     "Redis and bodies",
     (
-        Panel(
+        graph(
             "Redis memory",
-            (
-                Query(gauge("magicrl_redis_memory_used_bytes"), "used"),
-                Query(gauge("magicrl_redis_memory_max_bytes"), "limit"),
-            ),
-            "At the limit writers wait. No limit line: the server has none set.",
+            {
+                "used": gauge("magicrl_redis_memory_used_bytes"),
+                "limit": gauge("magicrl_redis_memory_max_bytes"),
+            },
+            "At the limit writers wait. Limit 0: the server has none set.",
             unit="bytes",
         ),
-        Panel(
+        graph(
             "Body size",
-            (
-                Query(mean("magicrl_buffer_payload_bytes"), "mean"),
-                Query(quantile(0.95, "magicrl_buffer_payload_bytes"), "p95"),
-            ),
+            {
+                "mean": mean("magicrl_buffer_payload_bytes"),
+                "p95": quantile(0.95, "magicrl_buffer_payload_bytes"),
+            },
             "Bytes of one group in Redis, compressed.",
             unit="bytes",
         ),
-        Panel(
+        graph(
             "Coding time",
-            (Query(quantile(0.95, "magicrl_buffer_codec_seconds", "op"), "{{op}} p95"),),
+            {"{{op}} p95": quantile(0.95, "magicrl_buffer_codec_seconds", "op")},
             "Seconds to encode or decode one group.",
             unit="s",
         ),

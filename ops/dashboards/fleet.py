@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from ops.dashboards.panel import Dashboard, Panel, Query, Row
+from ops.dashboards.panel import Dashboard, Row
 from ops.dashboards.promql import gauge, increase, mean, quantile, rate
+from ops.dashboards.shapes import graph, table
 
 _GENERATORS = Row(
     "Generators",
     (
-        Panel(
+        graph(
             "Generators by state",
-            (Query(gauge("magicrl_gen_actors"), "{{state}}"),),
+            {"{{state}}": gauge("magicrl_gen_actors")},
             "Dead ones are replaced; a rising count that stays says why in the log.",
             stack=True,
         ),
-        Panel(
+        table(
             "Now, one by one",
             (
-                Query("sum by (actor) (magicrl_gen_weights_lag{RUN})"),
-                Query("sum by (actor) (magicrl_gen_inflight{RUN})"),
-                Query("sum by (actor) (magicrl_gen_kv_cache_ratio{RUN})"),
-                Query("sum by (actor) (rate(magicrl_gen_tokens_total{RUN}[5m]))"),
+                "sum by (actor) (magicrl_gen_weights_lag{RUN})",
+                "sum by (actor) (magicrl_gen_inflight{RUN})",
+                "sum by (actor) (magicrl_gen_kv_cache_ratio{RUN})",
+                "sum by (actor) (rate(magicrl_gen_tokens_total{RUN}[5m]))",
             ),
             "Versions behind, responses in flight, share of the key/value cache in use, tokens per second.",
-            kind="table",
             columns={
                 "actor": "Generator",
                 "Value #A": "Lag",
@@ -32,14 +32,9 @@ _GENERATORS = Row(
                 "Value #D": "Tokens/s",
             },
         ),
-        Panel(
+        graph(
             "Restarts",
-            (
-                Query(
-                    increase("magicrl_gen_actor_restarts_total", "reason"),
-                    "{{reason}}",
-                ),
-            ),
+            {"{{reason}}": increase("magicrl_gen_actor_restarts_total", "reason")},
             "Generators begun in the place of a lost one.",
         ),
     ),
@@ -48,25 +43,25 @@ _GENERATORS = Row(
 _SAMPLING = Row(
     "Sampling",
     (
-        Panel(
+        graph(
             "Tokens per second",
-            (Query(rate("magicrl_gen_tokens_total", "actor", where='kind="response"'), "{{actor}}"),),
+            {"{{actor}}": rate("magicrl_gen_tokens_total", "actor", where='kind="response"')},
             "Response tokens.",
             stack=True,
         ),
-        Panel(
+        graph(
             "Response time",
-            (
-                Query(quantile(0.5, "magicrl_gen_response_seconds"), "p50"),
-                Query(quantile(0.95, "magicrl_gen_response_seconds"), "p95"),
-                Query(quantile(0.95, "magicrl_gen_queue_seconds"), "queue p95"),
-            ),
+            {
+                "p50": quantile(0.5, "magicrl_gen_response_seconds"),
+                "p95": quantile(0.95, "magicrl_gen_response_seconds"),
+                "queue p95": quantile(0.95, "magicrl_gen_queue_seconds"),
+            },
             "Seconds for one response, and its wait inside the engine.",
             unit="s",
         ),
-        Panel(
+        graph(
             "Finished and aborted",
-            (Query(rate("magicrl_gen_responses_total", "finish"), "{{finish}}"),),
+            {"{{finish}}": rate("magicrl_gen_responses_total", "finish")},
             "Responses per second.",
             stack=True,
         ),
@@ -76,26 +71,26 @@ _SAMPLING = Row(
 _LOAD = Row(
     "Load",
     (
-        Panel(
+        graph(
             "Idle by cause",
-            (Query(rate("magicrl_gen_idle_seconds_total", "actor", "cause"), "{{actor}} {{cause}}"),),
+            {"{{actor}} {{cause}}": rate("magicrl_gen_idle_seconds_total", "actor", "cause")},
             "Share of the time. sync: loading weights; backpressure: admission holds new groups back.",
             unit="percentunit",
         ),
-        Panel(
+        graph(
             "In flight and waiting",
-            (
-                Query(gauge("magicrl_gen_inflight"), "{{actor}} in flight"),
-                Query("sum by (actor) (magicrl_gen_waiting{RUN})", "{{actor}} waiting"),
-            ),
+            {
+                "{{actor}} in flight": gauge("magicrl_gen_inflight"),
+                "{{actor}} waiting": "sum by (actor) (magicrl_gen_waiting{RUN})",
+            },
             "Responses in the engine.",
         ),
-        Panel(
+        graph(
             "KV cache and preemptions",
-            (
-                Query(gauge("magicrl_gen_kv_cache_ratio"), "{{actor}} cache"),
-                Query(rate("magicrl_gen_preemptions_total", "actor"), "{{actor}} preemptions/s"),
-            ),
+            {
+                "{{actor}} cache": gauge("magicrl_gen_kv_cache_ratio"),
+                "{{actor}} preemptions/s": rate("magicrl_gen_preemptions_total", "actor"),
+            },
             "Preemptions mean that fewer responses should be in flight.",
         ),
     ),
@@ -104,37 +99,34 @@ _LOAD = Row(
 _WEIGHTS = Row(
     "Weights",
     (
-        Panel(
+        graph(
             "Lag",
-            (Query(gauge("magicrl_gen_weights_lag"), "{{actor}}"),),
+            {"{{actor}}": gauge("magicrl_gen_weights_lag")},
             "Published minus loaded version.",
             limits={2.0: "red"},
         ),
-        Panel(
+        graph(
             "Loading",
-            (Query(quantile(0.95, "magicrl_gen_weights_load_seconds", "actor"), "{{actor}} p95"),),
+            {"{{actor}} p95": quantile(0.95, "magicrl_gen_weights_load_seconds", "actor")},
             "Seconds from noticing a version to sampling from it.",
             unit="s",
         ),
-        Panel(
+        graph(
             "Publishing by phase",
-            (Query(mean("magicrl_weights_broadcast_seconds", "phase"), "{{phase}}"),),
-            "Mean seconds. gather: from the ranks; send: to where generators read.",
+            {"{{phase}}": mean("magicrl_weights_broadcast_seconds", "phase")},
+            "Mean seconds to gather the weights from the ranks and write them where generators read.",
             unit="s",
             stack=True,
         ),
-        Panel(
+        graph(
             "Published",
-            (
-                Query(rate("magicrl_weights_broadcast_bytes_total"), "bytes/s"),
-                Query(
-                    increase("magicrl_gen_weights_failures_total", "reason"),
-                    "not loaded: {{reason}}",
-                    "weights that do not load",
-                ),
-            ),
+            {
+                "bytes/s": rate("magicrl_weights_broadcast_bytes_total"),
+                "not loaded: {{reason}}": increase("magicrl_gen_weights_failures_total", "reason"),
+            },
             "Bytes published per second, and versions that a generator could not load.",
             unit="bytes",
+            needs={"not loaded: {{reason}}": "weights that do not load"},
         ),
     ),
 )
@@ -142,34 +134,33 @@ _WEIGHTS = Row(
 _ENGINES_AND_DEVICES = Row(
     "Engines and devices",
     (
-        Panel(
+        graph(
             "vLLM: running requests",
-            (Query("sum by (instance) (vllm:num_requests_running{RUN})", "{{instance}}"),),
+            {"{{instance}}": "sum by (instance) (vllm:num_requests_running{RUN})"},
             "vLLM's own count, served by the generator's process.",
         ),
-        Panel(
+        graph(
             "vLLM: time per output token",
-            (
-                Query(
-                    "histogram_quantile(0.95, sum by (instance, le) "
-                    "(rate(vllm:request_time_per_output_token_seconds_bucket{RUN}[WINDOW])))",
-                    "{{instance}} p95",
-                ),
-            ),
+            {
+                "{{instance}} p95": "histogram_quantile(0.95, sum by (instance, le) "
+                "(rate(vllm:request_time_per_output_token_seconds_bucket{RUN}[WINDOW])))"
+            },
             "Seconds between two tokens of one response.",
             unit="s",
         ),
-        Panel(
+        graph(
             "GPU idle",
-            (Query(gauge("magicrl_gpu_idle_ratio"), "{{role}}", "a GPU"),),
+            {"{{role}}": gauge("magicrl_gpu_idle_ratio")},
             "1 minus utilisation, from Ray's node metrics.",
             unit="percentunit",
+            needs={"{{role}}": "a GPU"},
         ),
-        Panel(
+        graph(
             "Learner: model FLOPs utilisation",
-            (Query(gauge("magicrl_learner_mfu_ratio"), "MFU", "a GPU"),),
+            {"MFU": gauge("magicrl_learner_mfu_ratio")},
             "Share of the devices' peak that the update's arithmetic uses.",
             unit="percentunit",
+            needs={"MFU": "a GPU"},
         ),
     ),
 )

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from ops.dashboards.panel import Dashboard, Panel, Query, Row
+from ops.dashboards.panel import Dashboard, Row
 from ops.dashboards.promql import buckets, gauge, increase, mean, quantile, rate, share, signed_mean
+from ops.dashboards.shapes import graph, heatmap
 
 _ENTROPY = Row(
     "Entropy",
     (
-        Panel(
+        graph(
             "Entropy and its target",
-            (
-                Query(gauge("magicrl_learner_entropy_nats"), "entropy"),
-                Query(gauge("magicrl_reference", 'name="entropy_target"'), "target"),
-            ),
+            {
+                "entropy": gauge("magicrl_learner_entropy_nats"),
+                "target": gauge("magicrl_reference", 'name="entropy_target"'),
+            },
             "Nats per token.",
         ),
-        Panel(
+        graph(
             "Entropy coefficient",
-            (Query(gauge("magicrl_learner_entropy_coefficient"), "alpha"),),
+            {"alpha": gauge("magicrl_learner_entropy_coefficient")},
             "alpha_k of the adaptive controller: 0 while entropy is above the target.",
         ),
-        Panel(
+        graph(
             "Shares of the loss",
-            (Query(gauge("magicrl_learner_loss_share_ratio"), "{{term}}"),),
+            {"{{term}}": gauge("magicrl_learner_loss_share_ratio")},
             "Size of each term over the sum of sizes. The entropy term should stay small.",
             unit="percentunit",
             stack=True,
@@ -35,37 +36,36 @@ _ENTROPY = Row(
 _UPDATE = Row(
     "Update",
     (
-        Panel(
+        graph(
             "Clipped tokens",
-            (Query(gauge("magicrl_learner_clip_ratio"), "{{side}}"),),
+            {"{{side}}": gauge("magicrl_learner_clip_ratio")},
             "Share of tokens whose gradient the clip cut. 0 on the first update on fresh samples.",
             unit="percentunit",
         ),
-        Panel(
+        graph(
             "Importance ratio",
-            (Query(gauge("magicrl_learner_importance_ratio"), "{{stat}}"),),
+            {"{{stat}}": gauge("magicrl_learner_importance_ratio")},
             "pi_theta over the sampler's probability, over the tokens of a batch.",
         ),
-        Panel(
+        graph(
             "Sampler gap and KL",
+            {
+                "sampler to learner": gauge("magicrl_learner_mismatch_kl"),
+                "to the reference": gauge("magicrl_learner_ref_kl"),
+            },
             (
-                Query(gauge("magicrl_learner_mismatch_kl"), "sampler to learner"),
-                Query(gauge("magicrl_learner_ref_kl"), "to the reference"),
+                "Nats per token. The sampler gap is over tokens sampled by the very version being "
+                "trained: bf16 samplers show about 1e-3; growth means that the two compute different "
+                "policies."
             ),
-            "Nats per token. The sampler gap is over tokens sampled by the very version being trained: bf16 "
-            "samplers show about 1e-3; growth means that the two compute different policies.",
         ),
-        Panel(
-            "Gradient norm",
-            (Query(gauge("magicrl_learner_grad_norm"), "norm"),),
-            "2-norm before clipping.",
-        ),
-        Panel(
+        graph("Gradient norm", {"norm": gauge("magicrl_learner_grad_norm")}, "2-norm before clipping."),
+        graph(
             "Loss and skipped steps",
-            (
-                Query(gauge("magicrl_learner_policy_loss"), "policy loss"),
-                Query(increase("magicrl_learner_nonfinite_total"), "non-finite steps"),
-            ),
+            {
+                "policy loss": gauge("magicrl_learner_policy_loss"),
+                "non-finite steps": increase("magicrl_learner_nonfinite_total"),
+            },
             "The loss's value says little in policy gradients; a skipped step says much.",
         ),
     ),
@@ -74,34 +74,30 @@ _UPDATE = Row(
 _PROBLEMS = Row(
     "Problems",
     (
-        Panel(
+        heatmap(
             "Pass rate of groups",
-            (Query(buckets("magicrl_group_pass_rate"), "{{le}}"),),
-            "Share of a group's responses that were correct, all finished groups. A healthy run has mass in "
-            "the middle; all mass at 0 or 1 teaches nothing.",
-            kind="heatmap",
+            {"{{le}}": buckets("magicrl_group_pass_rate")},
+            (
+                "Share of a group's responses that were correct, all finished groups. A healthy run has "
+                "mass in the middle; all mass at 0 or 1 teaches nothing."
+            ),
             unit="percentunit",
         ),
-        Panel(
+        graph(
             "Groups by kind",
-            (Query(rate("magicrl_groups_total", "kind"), "{{kind}}"),),
+            {"{{kind}}": rate("magicrl_groups_total", "kind")},
             "Only mixed groups carry a gradient.",
             stack=True,
         ),
-        Panel(
+        graph(
             "Outcomes",
-            (Query(rate("magicrl_rollout_outcomes_total", "outcome"), "{{outcome}}"),),
+            {"{{outcome}}": rate("magicrl_rollout_outcomes_total", "outcome")},
             "Verdicts of responses per second; error means that the grader failed.",
             stack=True,
         ),
-        Panel(
+        graph(
             "Accuracy by dataset",
-            (
-                Query(
-                    share("magicrl_rollout_outcomes_total", 'outcome="correct"', "dataset"),
-                    "{{dataset}}",
-                ),
-            ),
+            {"{{dataset}}": share("magicrl_rollout_outcomes_total", 'outcome="correct"', "dataset")},
             "Of all sampled responses.",
             unit="percentunit",
         ),
@@ -111,36 +107,29 @@ _PROBLEMS = Row(
 _LENGTH = Row(
     "Length",
     (
-        Panel(
+        graph(
             "Length by outcome",
-            (Query(mean("magicrl_rollout_response_tokens", "outcome"), "{{outcome}}"),),
+            {"{{outcome}}": mean("magicrl_rollout_response_tokens", "outcome")},
             "Mean tokens. Wrong answers growing alone: the model rambles when it is lost.",
         ),
-        Panel(
+        graph(
             "Length with reflection",
-            (
-                Query(
-                    mean("magicrl_rollout_reflection_tokens", "outcome"),
-                    "{{outcome}}",
-                    "a model that writes reflection words",
-                ),
-            ),
+            {"{{outcome}}": mean("magicrl_rollout_reflection_tokens", "outcome")},
             "Mean tokens of responses that use a reflection word.",
+            needs={"{{outcome}}": "a model that writes reflection words"},
         ),
-        Panel(
+        graph(
             "Length p95",
-            (Query(quantile(0.95, "magicrl_rollout_response_tokens", "outcome"), "{{outcome}}"),),
+            {"{{outcome}}": quantile(0.95, "magicrl_rollout_response_tokens", "outcome")},
             "Read off buckets; near the limit means truncation.",
         ),
-        Panel(
+        graph(
             "Truncated",
-            (
-                Query(
-                    f"{rate('magicrl_rollout_truncated_total', 'stage')} / on () group_left () "
-                    + rate("magicrl_rollout_outcomes_total"),
-                    "stage {{stage}}",
-                ),
-            ),
+            {
+                "stage {{stage}}": rate("magicrl_rollout_truncated_total", "stage")
+                + " / on () group_left () "
+                + rate("magicrl_rollout_outcomes_total")
+            },
             "Share of responses cut by the response limit.",
             unit="percentunit",
             limits={0.2: "red"},
@@ -151,37 +140,30 @@ _LENGTH = Row(
 _HABITS = Row(
     "Habits",
     (
-        Panel(
+        graph(
             "Accuracy of finished answers",
-            (
-                Query(
-                    share("magicrl_rollout_untruncated_outcomes_total", 'outcome="correct"'),
-                    "finished",
-                ),
-            ),
+            {"finished": share("magicrl_rollout_untruncated_outcomes_total", 'outcome="correct"')},
             "Responses that were not truncated.",
             unit="percentunit",
         ),
-        Panel(
+        graph(
             "Accuracy by reflection pattern",
-            (
-                Query(
-                    share("magicrl_rollout_reflections_total", 'outcome="correct"', "pattern"),
-                    "{{pattern}}",
-                    "a model that writes reflection words",
-                ),
-            ),
+            {"{{pattern}}": share("magicrl_rollout_reflections_total", 'outcome="correct"', "pattern")},
             "Of responses that use the pattern. Empty while no response reflects.",
             unit="percentunit",
+            needs={"{{pattern}}": "a model that writes reflection words"},
         ),
-        Panel(
+        graph(
             "Likeness within groups",
-            (Query(mean("magicrl_rollout_group_likeness"), "n-gram overlap"),),
-            "0: answers of a group share nothing; 1: they are the same. Rising: sampling loses its variety.",
+            {"n-gram overlap": mean("magicrl_rollout_group_likeness")},
+            (
+                "0: answers of a group share nothing; 1: they are the same. Rising: sampling loses its "
+                "variety."
+            ),
         ),
-        Panel(
+        graph(
             "Repetition",
-            (Query(mean("magicrl_rollout_repetition_score", "outcome"), "{{outcome}}"),),
+            {"{{outcome}}": mean("magicrl_rollout_repetition_score", "outcome")},
             "Compressibility of a response; near 1 it repeats itself.",
         ),
     ),
@@ -190,29 +172,29 @@ _HABITS = Row(
 _FORM = Row(
     "Form",
     (
-        Panel(
+        graph(
             "Format failures",
-            (Query(rate("magicrl_rollout_format_failures_total", "kind"), "{{kind}}"),),
+            {"{{kind}}": rate("magicrl_rollout_format_failures_total", "kind")},
             "Responses per second without a gradable answer, by what is missing.",
             stack=True,
         ),
-        Panel(
+        graph(
             "Off-language share",
-            (Query(mean("magicrl_rollout_language_mix_ratio", "dataset"), "{{dataset}}"),),
+            {"{{dataset}}": mean("magicrl_rollout_language_mix_ratio", "dataset")},
             "Share of a response's letters that are not in the problem's script.",
             unit="percentunit",
         ),
-        Panel(
+        graph(
             "Reward components",
-            (Query(signed_mean("magicrl_rollout_reward", "component"), "{{component}}"),),
+            {"{{component}}": signed_mean("magicrl_rollout_reward", "component")},
             "Mean of each part of the reward.",
         ),
-        Panel(
+        graph(
             "Grading time",
-            (
-                Query(quantile(0.5, "magicrl_verify_seconds", "verifier"), "{{verifier}} p50"),
-                Query(quantile(0.99, "magicrl_verify_seconds", "verifier"), "{{verifier}} p99"),
-            ),
+            {
+                "{{verifier}} p50": quantile(0.5, "magicrl_verify_seconds", "verifier"),
+                "{{verifier}} p99": quantile(0.99, "magicrl_verify_seconds", "verifier"),
+            },
             "Seconds for one response.",
             unit="s",
         ),

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from ops.dashboards.panel import Dashboard, Panel, Query, Row
+from ops.dashboards.panel import Dashboard, Row
 from ops.dashboards.promql import gauge, largest, mean, quantile, rate, share, signed_mean
+from ops.dashboards.shapes import graph, number, table
 
 _NOW = Row(
     "Now",
     (
-        Panel(
-            "Step",
-            (Query(largest("magicrl_learner_step"), "step"),),
-            "Learner steps done.",
-            kind="stat",
-            height=4,
-        ),
-        Panel(
+        number("Step", {"step": largest("magicrl_learner_step")}, "Learner steps done."),
+        number(
             "Accuracy",
-            (Query(gauge("magicrl:accuracy:ratio1h"), "last hour"),),
+            {"last hour": gauge("magicrl:accuracy:ratio1h")},
             "Share of graded responses that were correct over the last hour, flat groups included.",
-            kind="stat",
             unit="percentunit",
-            height=4,
         ),
-        Panel(
+        number(
             "Since the last step",
-            (Query(f"time() - {largest('magicrl_learner_last_step_timestamp_seconds')}", "age"),),
+            {"age": f"time() - {largest('magicrl_learner_last_step_timestamp_seconds')}"},
             "Grows while the learner waits or hangs.",
-            kind="stat",
             unit="s",
-            height=4,
         ),
-        Panel(
+        number(
             "Generators ready",
-            (Query(gauge("magicrl_gen_actors", 'state="ready"'), "ready"),),
+            {"ready": gauge("magicrl_gen_actors", 'state="ready"')},
             "Generators that are sampling.",
-            kind="stat",
-            height=4,
         ),
-        Panel(
+        number(
             "Stage",
-            (Query(largest("magicrl_learner_stage"), "stage"),),
+            {"stage": largest("magicrl_learner_stage")},
             "Stage of the context-length schedule, counted from 0.",
-            kind="stat",
-            height=4,
         ),
     ),
 )
@@ -51,31 +38,32 @@ _NOW = Row(
 _LEARNING = Row(
     "Learning",
     (
-        Panel(
+        graph(
             "Reward and accuracy",
-            (
-                Query(signed_mean("magicrl_rollout_reward", where='component="total"'), "reward"),
-                Query(share("magicrl_rollout_outcomes_total", 'outcome="correct"'), "accuracy"),
-                Query(
-                    share("magicrl_rollout_untruncated_outcomes_total", 'outcome="correct"'),
-                    "accuracy of finished answers",
+            {
+                "reward": signed_mean("magicrl_rollout_reward", where='component="total"'),
+                "accuracy": share("magicrl_rollout_outcomes_total", 'outcome="correct"'),
+                "accuracy of finished answers": share(
+                    "magicrl_rollout_untruncated_outcomes_total", 'outcome="correct"'
                 ),
+            },
+            (
+                "Of all sampled responses, flat groups too. Reward up while the accuracy of finished "
+                "answers goes down means that the model only learns to be short."
             ),
-            "Of all sampled responses, flat groups too. Reward up while the accuracy of finished answers "
-            "goes down means that the model only learns to be short.",
         ),
-        Panel(
+        graph(
             "Evaluation",
-            (Query(gauge("magicrl_eval_accuracy_ratio"), "{{dataset}} @{{k}}"),),
+            {"{{dataset}} @{{k}}": gauge("magicrl_eval_accuracy_ratio")},
             "Accuracy on test problems, from the start and from each evaluation.",
             unit="percentunit",
         ),
-        Panel(
+        graph(
             "Entropy",
-            (
-                Query(gauge("magicrl_learner_entropy_nats"), "entropy"),
-                Query(gauge("magicrl_reference", 'name="entropy_target"'), "target"),
-            ),
+            {
+                "entropy": gauge("magicrl_learner_entropy_nats"),
+                "target": gauge("magicrl_reference", 'name="entropy_target"'),
+            },
             "Nats per token, estimated over the batch. The controller pushes back below the target.",
         ),
     ),
@@ -84,34 +72,34 @@ _LEARNING = Row(
 _FRESHNESS_AND_BALANCE = Row(
     "Freshness and balance",
     (
-        Panel(
+        graph(
             "Staleness",
-            (
-                Query(quantile(0.95, "magicrl_train_staleness_versions"), "p95"),
-                Query(mean("magicrl_train_staleness_versions"), "mean"),
-                Query(gauge("magicrl_reference", 'name="max_staleness"'), "bound"),
-            ),
+            {
+                "p95": quantile(0.95, "magicrl_train_staleness_versions"),
+                "mean": mean("magicrl_train_staleness_versions"),
+                "bound": gauge("magicrl_reference", 'name="max_staleness"'),
+            },
             "Learner step minus the step of a trained group's oldest token. p95 is read off buckets.",
         ),
-        Panel(
+        graph(
             "Who waits",
+            {
+                "learner waits for groups": rate("magicrl_learner_wait_seconds_total"),
+                "generators idle: {{cause}}": "avg by (cause) "
+                "(rate(magicrl_gen_idle_seconds_total{RUN}[WINDOW]))",
+            },
             (
-                Query(rate("magicrl_learner_wait_seconds_total"), "learner waits for groups"),
-                Query(
-                    "avg by (cause) (rate(magicrl_gen_idle_seconds_total{RUN}[WINDOW]))",
-                    "generators idle: {{cause}}",
-                ),
+                "Shares of the time. Learner waiting: more generators help. Generators idle by "
+                "backpressure: fewer suffice, or a larger staleness bound."
             ),
-            "Shares of the time. Learner waiting: more generators help. Generators idle by backpressure: "
-            "fewer suffice, or a larger staleness bound.",
             unit="percentunit",
         ),
-        Panel(
+        graph(
             "Versions",
-            (
-                Query(largest("magicrl_weights_published_version"), "published"),
-                Query(gauge("magicrl_gen_weights_version"), "generator {{actor}}"),
-            ),
+            {
+                "published": largest("magicrl_weights_published_version"),
+                "generator {{actor}}": gauge("magicrl_gen_weights_version"),
+            },
             "Step of the newest published weights and of those each generator has loaded.",
         ),
     ),
@@ -120,26 +108,25 @@ _FRESHNESS_AND_BALANCE = Row(
 _THROUGHPUT_AND_ALARMS = Row(
     "Throughput and alarms",
     (
-        Panel(
+        graph(
             "Tokens per second",
-            (
-                Query(rate("magicrl_gen_tokens_total", where='kind="response"'), "sampled"),
-                Query(rate("magicrl_learner_tokens_total"), "trained"),
-            ),
+            {
+                "sampled": rate("magicrl_gen_tokens_total", where='kind="response"'),
+                "trained": rate("magicrl_learner_tokens_total"),
+            },
             "Sampled counts flat groups too; trained is what entered the loss.",
         ),
-        Panel(
+        graph(
             "Step time by phase",
-            (Query(mean("magicrl_learner_phase_seconds", "phase"), "{{phase}}"),),
-            "Mean seconds per step. wait: for groups; fwdbwd: forward and backward; broadcast: publishing.",
+            {"{{phase}}": mean("magicrl_learner_phase_seconds", "phase")},
+            "Mean seconds per step. wait: for groups; fwdbwd: forward and backward; optim: the optimizer.",
             unit="s",
             stack=True,
         ),
-        Panel(
+        table(
             "Alerts",
-            (Query("max by (alertname, severity, alertstate) (ALERTS{RUN})"),),
+            ("max by (alertname, severity, alertstate) (ALERTS{RUN})",),
             "Pending and firing alerts of this run; the runbook explains each. Watchdog always fires.",
-            kind="table",
             columns={"alertname": "Alert", "severity": "Severity", "alertstate": "State"},
         ),
     ),
