@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import structlog
 
 from actors.engine import Engine, WeightsRefused
+from buffer import log_facts
 from buffer.versions import PolicyVersion
 from buffer.weights import WeightsError, WeightStore
 
@@ -104,6 +105,7 @@ class WeightWatch:
                 self._on_failure(type(error).__name__)
                 log.warning("weights not loaded", generator=self._name, version=str(wanted), error=str(error))
                 return False
+        log_facts.at(fetched.version)
         self.loads += 1
         self.pauses.append(pause)
         self._on_pause(pause)

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from buffer import log_facts
 from buffer.versions import PolicyVersion
 from buffer.weights import Published, WeightStore
 from learner.engine import LearnerEngine
@@ -22,6 +23,7 @@ def write_weights(
     engine: LearnerEngine, version: PolicyVersion, store: WeightStore | None, dtype: torch.dtype
 ) -> Published | None:
     """Publish ``engine``'s parameters; a rank without a store only takes part in gathering them."""
+    log_facts.at(version)
     if store is None:
         for _ in engine.weights():
             pass

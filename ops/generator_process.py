@@ -12,6 +12,7 @@ from functools import partial
 
 from actors.spec import StartGenerator, start_generator
 from actors.standalone import generate, given_spec
+from buffer.log_facts import know
 from buffer.server import connect
 from ops import logs
 from ops.config import MetricsConfig
@@ -22,8 +23,9 @@ def main(start: StartGenerator = start_generator) -> None:
     """Generate until the run ends or SIGTERM comes; its series end with it."""
     name, slot, metrics = sys.argv[1:]
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    logs.setup(f"generator-{slot}")
     spec = given_spec()
+    logs.setup("generator")
+    know(run=spec.run, slot=int(slot))
     access = MetricsConfig.model_validate_json(metrics).model_dump(exclude={"port"})
     endpoint = MetricsEndpoint(spec.run, partial(connect, spec.buffer.redis, spec.redis_url), **access)
     with ExitStack() as stack:

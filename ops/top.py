@@ -20,6 +20,8 @@ WIDE = 110
 """Columns from which panels stand beside each other."""
 STATE_COLOURS = {"running": "green", "finished": "blue", "failed": "red"}
 MIB = 2**20
+HEADER = ("event", "level", "timestamp", "logger", "run", "role", "version")
+"""Of a log line: what is shown apart, or on every line."""
 
 
 def screen(now: Snapshot, before: Samples | None, width: int) -> RenderableType:
@@ -161,7 +163,7 @@ def _warnings(now: Snapshot) -> Panel:
 
 
 def _event(event: Mapping[str, Any]) -> str:
-    extra = {k: v for k, v in event.items() if k not in ("event", "level", "timestamp", "logger", "role")}
+    extra = {k: v for k, v in event.items() if k not in HEADER}
     text = " ".join([str(event.get("event")), *(f"{key}={value}" for key, value in extra.items())])
     colour = "yellow" if event["level"] == "warning" else "red"
     return f"[{colour}]{str(event.get('timestamp', ''))[11:19]}[/] {escape(text)}"

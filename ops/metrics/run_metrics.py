@@ -10,7 +10,9 @@ import redis
 import structlog
 
 from buffer.library import BufferRefusal
+from buffer.log_facts import at
 from buffer.store import RolloutBuffer
+from buffer.versions import PolicyVersion
 from ops.alerts import RULES
 from ops.config import Config, ConfigError
 from ops.folder import RunFolder, read_lines, write_atomically
@@ -81,6 +83,11 @@ class RunMetrics:
         """The learner enters a phase (see learner.loop.Phase)."""
         self._live.wait.enter(phase)
 
+    @property
+    def waited_seconds(self) -> float:
+        """How long the learner has waited for groups so far, a wait that goes on included."""
+        return self._live.wait.seconds
+
     def devices(self, resources: Mapping[str, float]) -> None:
         """The Ray cluster's resources (``ray.cluster_resources()``): what the learner's devices can do."""
         self._peak_flops = peak_flops(resources)
@@ -95,6 +102,7 @@ class RunMetrics:
 
     def announced(self, lineage: int, step: int) -> None:
         """Weights were published outside a step: a lineage began."""
+        at(PolicyVersion(lineage, step))
         metrics.announce(lineage, step)
         metrics.STEP.set(step)
         self._published[step] = time.time()
@@ -102,6 +110,7 @@ class RunMetrics:
 
     def observe(self, report: StepReport) -> None:
         """One step ended."""
+        at(PolicyVersion(report.lineage, report.step + 1))
         try:
             self._observe(report)
         except Exception:  # a defect in measuring must not end a run of weeks

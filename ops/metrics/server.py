@@ -13,6 +13,7 @@ import redis
 import yaml
 from prometheus_client import REGISTRY
 
+from buffer.log_facts import know
 from ops.metrics.http import MetricsServer, check_access
 from ops.metrics.prometheus_config import prometheus_config
 from ops.metrics.targets import Announcer, Target, Targets
@@ -51,7 +52,8 @@ class MetricsEndpoint:
     key: Path | None = None
 
     def __call__(self, role: str, slot: int) -> None:
-        """Serve for the rest of this process's life on a free port."""
+        """Serve for the rest of this process's life on a free port; the process is ``role`` ``slot``."""
+        know(role=role, slot=slot)
         self.serve(role, slot)
 
     def serve(self, role: str, slot: int, port: int = 0) -> Serving:

@@ -1,11 +1,10 @@
-"""Logs never show a secret."""
+"""Logs say where they come from, and never show a secret."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,23 +17,79 @@ from ops.logs import redact
         ({"password": "x"}, {"password": "***"}),
         ({"wandb_api_key": "x"}, {"wandb_api_key": "***"}),
         ({"url": "redis://user:hunter2@host:6379/0"}, {"url": "redis://user:***@host:6379/0"}),
-        ({"tokens": 12, "event": "12 tokens"}, {"tokens": 12, "event": "12 tokens"}),
+        (
+            {"event": "no redis at rediss://:a@b@host/0, again"},
+            {"event": "no redis at rediss://:***@host/0, again"},
+        ),
+        ({"event": "http://host:80/a@b"}, {"event": "http://host:80/a@b"}),
+        ({"event": "sent Authorization: Bearer abc.d-e"}, {"event": "sent Authorization: Bearer ***"}),
+        ({"event": "CONFIG password=hunter2, port=3"}, {"event": "CONFIG password=***, port=3"}),
+        ({"error": "{'api_key': 'hunter2', 'x': 1}"}, {"error": "{'api_key': '***', 'x': 1}"}),
+        (
+            {"config": {"redis": {"password": "x", "port": 1}, "urls": ["redis://:y@h"]}},
+            {"config": {"redis": {"password": "***", "port": 1}, "urls": ["redis://:***@h"]}},
+        ),
+        ({"tokens": 12, "event": "12 tokens: 3 more"}, {"tokens": 12, "event": "12 tokens: 3 more"}),
+        ({"prompt_tokens": "3", "token_budget": 4}, {"prompt_tokens": "3", "token_budget": 4}),
     ],
 )
 def test_secrets_are_blanked(event: dict[str, object], expected: dict[str, object]) -> None:
     assert redact(None, "info", dict(event)) == expected
 
 
-def test_a_process_writes_json_with_its_role(tmp_path: Path) -> None:
-    code = (
-        "import sys, pathlib, structlog; from ops import logs\n"
-        "logs.setup('driver', pathlib.Path(sys.argv[1]))\n"
-        "structlog.get_logger('ops.x').info('started', port=3)"
+PROCESS = """
+import logging, pathlib, sys, threading
+import structlog
+from buffer import log_facts
+from buffer.versions import PolicyVersion
+from ops import logs
+logs.setup("driver", pathlib.Path(sys.argv[1]))
+log_facts.at(PolicyVersion(2, 7))
+log = structlog.get_logger("ops.x")
+def work():
+    log.info("started", port=3)
+    log.info("stage begins", step=9)
+    try:
+        raise OSError("redis://:hunter2@host is away")
+    except OSError:
+        log.exception("lost")
+    logging.getLogger("vllm.engine").info("chatter")
+    logging.getLogger("vllm.engine").error("engine at http://:hunter2@host is dead")
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, object]], str]:
+    """What a process wrote into its file, by event, and on its terminal."""
+    folder = tmp_path_factory.mktemp("my") / "my_run/logs"
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESS, str(folder)], capture_output=True, text=True, timeout=60, check=True
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
-    record = json.loads((tmp_path / "driver.jsonl").read_text())
-    assert record["event"] == "started"
-    assert (record["role"], record["port"], record["level"]) == ("driver", 3, "info")
-    assert "started" in result.stderr
+    lines = map(json.loads, (folder / "driver.jsonl").read_text().splitlines())
+    return {str(line["event"]): line for line in lines}, done.stderr
+
+
+def test_each_line_says_where_it_comes_from(written: tuple[dict[str, dict[str, object]], str]) -> None:
+    records, _ = written
+    for event in ("started", "lost", "chatter"):
+        line = records[event]
+        assert (line["run"], line["role"], line["version"], line["step"]) == ("my_run", "driver", "2.7", 7)
+    assert records["started"]["port"] == 3
+    assert records["stage begins"]["step"] == 9, "an event's own step goes before the process's"
+
+
+def test_the_terminal_is_for_people(written: tuple[dict[str, dict[str, object]], str]) -> None:
+    _, terminal = written
+    assert "started" in terminal
+    assert "my_run" not in terminal
+    assert "chatter" not in terminal
+    assert "is dead" in terminal
+
+
+def test_nothing_that_is_written_shows_a_secret(written: tuple[dict[str, dict[str, object]], str]) -> None:
+    records, terminal = written
+    assert "OSError: redis://:***@host is away" in str(records["lost"]["exception"])
+    assert "hunter2" not in terminal + json.dumps(records)
