@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Section(BaseModel):
@@ -118,6 +118,12 @@ class AutoscaleConfig(Section):
 
     patience: int = Field(default=2, ge=1)
     """Windows in a row that must agree before anything changes."""
+
+    @model_validator(mode="after")
+    def _bounds(self) -> AutoscaleConfig:
+        if self.least > self.most:
+            raise ValueError(f"least {self.least} must not be above most {self.most}")
+        return self
 
 
 class ActorsConfig(Section):

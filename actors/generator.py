@@ -93,6 +93,7 @@ class Generator:
         self.engine = engine
         self._pool = pool
         self._buffer = buffer
+        self._weights = weights
         self._graders = graders
         self._config = config
         self._roster = roster
@@ -167,9 +168,10 @@ class Generator:
         return self._draining
 
     async def close(self) -> None:
-        """Free the engine's processes and the graders'."""
+        """Free the engine's processes and the graders', and what was kept of the weights."""
         await self.engine.close()
         await asyncio.to_thread(self._graders.close)
+        await asyncio.to_thread(self._weights.close)
 
     async def evaluate(
         self, rows: Sequence[Row], samples: int, limits: SamplingLimits, at_once: int = 64

@@ -43,14 +43,34 @@ class RedisConfig(_Settings):
         return self
 
 
-class WeightsConfig(_Settings):
-    """Where published weights lie and how many versions are kept."""
+class WeightServerConfig(_Settings):
+    """The driver's HTTP server for generators that do not see the weights."""
 
+    host: str = "127.0.0.1"
+    """Interface to listen on; 0.0.0.0: all of them."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """0 takes a free one; the run says which."""
+    token_file: Path | None = None
+    """File whose first line is the token that clients must bring; needed beyond loopback. Clients without
+    this file get the token in MAGICRL_WEIGHTS_TOKEN."""
+
+
+class WeightsConfig(_Settings):
+    """How new weights get from the learner to the generators, and how many versions are kept."""
+
+    transport: Literal["disk", "http", "ray"] = "disk"
+    """disk: generators read ``root``. http: they download from the driver, which sees ``root``. ray: through
+    Ray's object store, for a cluster without a shared file system."""
     root: Path | None = None
-    """Folder of the published weights; every generator must see it. Unset: in shared memory, for one
-    machine."""
+    """Folder of the published weights; the learner must see it, and with ``disk`` every generator. Unset: in
+    shared memory, for one machine."""
     keep: int = Field(default=3, ge=2)
     """Versions kept per lineage beside those that are pinned by a loader."""
+    full_every: int = Field(default=1, ge=1)
+    """1: every version is passed on whole. n: of n versions n - 1 are lossless differences to the one before,
+    a fraction of the size, for some computing at both ends and a whole copy in each process's memory."""
+    http: WeightServerConfig | None = None
+    """Serve the weights for generators outside the cluster too. null: only where ``transport`` is http."""
 
 
 class DifficultyConfig(_Settings):

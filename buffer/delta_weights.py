@@ -99,6 +99,10 @@ class DeltaWeights:
             self._cache.publish(link.version, self._restorer(link), _without_base(link))
         return newest
 
+    def close(self) -> None:
+        self._cache.clear()
+        self._shared.close()
+
     def _has(self, version: PolicyVersion) -> bool:
         return version in self._cache.versions()
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import structlog
 
-from buffer.manifest import Manifest, TornWeights, VersionGone, WeightsError, verify
+from buffer.manifest import Manifest, TornWeights, VersionGone, WeightsError
 from buffer.versions import PolicyVersion
 from buffer.weights import DiskWeights, Fetched, Published, WriteFiles
 
@@ -59,24 +59,30 @@ class HttpWeights:
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
         """As WeightStore; the version is pinned at the server while it is downloaded."""
-        answer = self._ask("POST", "/pins", {"version": None if version is None else str(version)})
-        try:
-            manifest = Manifest.parse(answer["manifest"])
-            if manifest.version not in self._cache.versions():
-                self._download(answer["pin"], manifest)
-        finally:
-            with suppress(WeightsError):  # it dies by itself
-                self._ask("DELETE", f"/pins/{answer['pin']}")
+        with self._pinned(version) as (pin, manifest):
+            self._cache.receive(manifest, lambda folder: self._download(pin, manifest, folder))
         with self._cache.fetch(manifest.version) as fetched:
             yield fetched
 
-    def _download(self, pin: str, manifest: Manifest) -> None:
-        def write(folder: Path) -> None:
-            for name, entry in manifest.files.items():
-                self._file(f"/pins/{pin}/{quote(name)}", folder / name, entry.bytes)
-            verify(folder, manifest)
+    @contextmanager
+    def _pinned(self, version: PolicyVersion | None) -> Iterator[tuple[str, Manifest]]:
+        answer = self._ask("POST", "/pins", {"version": None if version is None else str(version)})
+        try:
+            pin, text = str(answer["pin"]), str(answer["manifest"])
+        except (KeyError, TypeError) as error:
+            raise WeightsError(f"weights server {self._url} answers nonsense: {answer!r:.200}") from error
+        try:
+            yield pin, Manifest.parse(text)
+        finally:
+            with suppress(WeightsError):  # it dies by itself
+                self._ask("DELETE", f"/pins/{pin}")
 
-        self._cache.publish(manifest.version, write, manifest.details)
+    def close(self) -> None:
+        self._cache.clear()
+
+    def _download(self, pin: str, manifest: Manifest, folder: Path) -> None:
+        for name, entry in manifest.files.items():
+            self._file(f"/pins/{pin}/{quote(name)}", folder / name, entry.bytes)
 
     def _file(self, path: str, target: Path, size: int) -> None:
         """Download one file, each try going on where the last one broke off."""

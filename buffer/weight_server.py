@@ -13,21 +13,35 @@ import json
 import threading
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from buffer.manifest import WeightsError
 from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights, Fetched
+from buffer.weights import Fetched
 
 log = structlog.get_logger()
 
 MAX_REQUEST_BYTES = 4096
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Source(Protocol):
+    """What is served: a DiskWeights, or a store that brings versions to this machine."""
+
+    pin_seconds: float
+
+    def versions(self) -> list[PolicyVersion]:
+        """As WeightStore."""
+        ...
+
+    def hold(self, version: PolicyVersion | None = None) -> AbstractContextManager[Fetched]:
+        """As WeightStore.fetch; the receiver verifies."""
+        ...
 
 
 class WeightServer:
@@ -37,7 +51,7 @@ class WeightServer:
     """
 
     def __init__(
-        self, store: DiskWeights, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+        self, store: Source, host: str = "127.0.0.1", port: int = 0, token: str | None = None
     ) -> None:
         """token: what clients must bring; needed beyond loopback. Raises ValueError without it, OSError for a
         port in use."""
@@ -47,9 +61,9 @@ class WeightServer:
         self._token = token
         self._pins: dict[str, tuple[Fetched, ExitStack, float]] = {}
         self._lock = threading.Lock()
-        self._http = ThreadingHTTPServer((host, port), _handler(self))
-        self._http.daemon_threads = True
-        self.url = f"http://{host}:{self._http.server_address[1]}"
+        self._http = _Http((host, port), self)
+        self.port = int(self._http.server_address[1])
+        self.url = f"http://{host}:{self.port}"
 
     def __enter__(self) -> WeightServer:
         threading.Thread(target=self._http.serve_forever, name="weights-http", daemon=True).start()
@@ -65,7 +79,9 @@ class WeightServer:
 
     def allows(self, header: str | None) -> bool:
         """Whether a request may be answered."""
-        return self._token is None or hmac.compare_digest(header or "", f"Bearer {self._token}")
+        return self._token is None or hmac.compare_digest(
+            (header or "").encode(), f"Bearer {self._token}".encode()
+        )
 
     def versions(self) -> list[str]:
         """What can be fetched now."""
@@ -102,82 +118,98 @@ class WeightServer:
             self.unpin(pin)
 
 
-def _handler(server: WeightServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 60
+class _Http(ThreadingHTTPServer):
+    """One thread per request, none of which keeps the process alive."""
 
-        def do_GET(self) -> None:
-            if not self._allowed():
-                return
-            parts = self.path.strip("/").split("/")
-            if parts == ["versions"]:
-                self._json(200, server.versions())
-            elif len(parts) == 3 and parts[0] == "pins":
-                self._file(parts[1], parts[2])
-            else:
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], weights: WeightServer) -> None:
+        super().__init__(address, _Handler)
+        self.weights = weights
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("weights request broke off", client=str(client_address), exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    server: _Http
+
+    def do_GET(self) -> None:
+        if not self._allowed():
+            return
+        match self.path.strip("/").split("/"):
+            case ["versions"]:
+                self._json(200, self.server.weights.versions())
+            case ["pins", pin, name]:
+                self._file(pin, name)
+            case _:
                 self._json(404, {"error": "no such thing here"})
 
-        def do_POST(self) -> None:
-            if not self._allowed():
-                return
-            length = int(self.headers.get("Content-Length") or 0)
-            if self.path != "/pins" or not 0 < length <= MAX_REQUEST_BYTES:
-                self._json(400, {"error": "POST /pins with a version"})
-                return
-            try:
-                text = json.loads(self.rfile.read(length))["version"]
-                pin, held = server.pin(None if text is None else PolicyVersion.parse(text))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                self._json(400, {"error": str(error)})
-            except WeightsError as error:
-                self._json(404, {"error": str(error)})
-            else:
-                self._json(200, {"pin": pin, "manifest": held.manifest.dump()})
+    def do_POST(self) -> None:
+        if not self._allowed():
+            return
+        length = _number(self.headers.get("Content-Length"))
+        if self.path != "/pins" or not 0 < length <= MAX_REQUEST_BYTES:
+            self._json(400, {"error": "POST /pins with a version"})
+            return
+        try:
+            text = json.loads(self.rfile.read(length))["version"]
+            pin, held = self.server.weights.pin(None if text is None else PolicyVersion.parse(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._json(400, {"error": str(error)})
+        except WeightsError as error:
+            self._json(404, {"error": str(error)})
+        else:
+            self._json(200, {"pin": pin, "manifest": held.manifest.dump()})
 
-        def do_DELETE(self) -> None:
-            if self._allowed():
-                server.unpin(self.path.rpartition("/")[2])
-                self._json(200, {})
+    def do_DELETE(self) -> None:
+        if self._allowed():
+            self.server.weights.unpin(self.path.rpartition("/")[2])
+            self._json(200, {})
 
-        def _allowed(self) -> bool:
-            if server.allows(self.headers.get("Authorization")):
-                return True
-            self.close_connection = True
-            self._json(401, {"error": "a token is needed"})
-            return False
+    def _allowed(self) -> bool:
+        if self.server.weights.allows(self.headers.get("Authorization")):
+            return True
+        self.close_connection = True
+        self._json(401, {"error": "a token is needed"})
+        return False
 
-        def _file(self, pin: str, name: str) -> None:
-            held = server.held(pin)
-            if held is None or name not in held.manifest.files:
-                self._json(404, {"error": "no such pin or file"})
-                return
-            size = held.manifest.files[name].bytes
-            start = _range_start(self.headers.get("Range"))
-            if start > size:
-                self._json(416, {"error": f"the file has {size} bytes"})
-                return
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(size - start))
-            self.end_headers()
-            with (held.path / name).open("rb") as file:
-                self.connection.sendfile(file, start, size - start or None)
+    def _file(self, pin: str, name: str) -> None:
+        held = self.server.weights.held(pin)
+        if held is None or name not in held.manifest.files:
+            self._json(404, {"error": "no such pin or file"})
+            return
+        size = held.manifest.files[name].bytes
+        start = _range_start(self.headers.get("Range"))
+        if start > size:
+            self._json(416, {"error": f"the file has {size} bytes"})
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(size - start))
+        self.end_headers()
+        with (held.path / name).open("rb") as file:
+            self.connection.sendfile(file, start, size - start or None)
 
-        def _json(self, status: int, body: Any) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def _json(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            log.debug("weights request", client=self.client_address[0], request=format % args)
-
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug("weights request", client=self.client_address[0], request=format % args)
 
 
 def _range_start(header: str | None) -> int:
     """The start of ``bytes=<start>-``; 0 for anything else."""
-    text = (header or "").removeprefix("bytes=").partition("-")[0]
-    return int(text) if text.isdecimal() else 0
+    return _number((header or "").removeprefix("bytes=").partition("-")[0])
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +79,10 @@ class WeightStore(Protocol):
         """Versions that can be fetched now, oldest first."""
         ...
 
+    def close(self) -> None:
+        """Delete what this process keeps for itself (downloads, whole versions); what is published stays."""
+        ...
+
 
 class DiskWeights:
     """A WeightStore in a folder: shared memory on one machine, a shared file system across machines."""
@@ -122,6 +126,19 @@ class DiskWeights:
             shutil.rmtree(staging, ignore_errors=True)
         self.retire()
         return Published(version, target, manifest.bytes, written - begun, time.monotonic() - written)
+
+    def receive(self, manifest: Manifest, write: WriteFiles) -> None:
+        """Keep a version that comes from elsewhere, all or nothing; one that is here already is not read.
+
+        Raises TornWeights if what ``write`` leaves is not as the manifest says, and as ``publish``.
+        """
+
+        def write_verified(folder: Path) -> None:
+            write(folder)
+            verify(folder, manifest)
+
+        if manifest.version not in self.versions():
+            self.publish(manifest.version, write_verified, manifest.details)
 
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
@@ -169,21 +186,12 @@ class DiskWeights:
         A delta among the newest keeps its base, and the base's base, down to a full version.
         """
         versions = self.versions()
-        for version in set(versions) - self._needed(versions[-self.keep :]):
+        for version in set(versions) - with_bases(versions[-self.keep :], self._base):
             with suppress(FileNotFoundError):
                 (self.folder(version) / MANIFEST).rename(self.folder(version) / RETIRED)
         for path in self.root.glob(f"[0-9]*/[0-9]*/{RETIRED}"):
             if not self._pinned(path.parent):
                 shutil.rmtree(path.parent, ignore_errors=True)
-
-    def _needed(self, newest: Sequence[PolicyVersion]) -> set[PolicyVersion]:
-        needed: set[PolicyVersion] = set()
-        for start in newest:
-            version: PolicyVersion | None = start
-            while version is not None and version not in needed:
-                needed.add(version)
-                version = self._base(version)
-        return needed
 
     def _base(self, version: PolicyVersion) -> PolicyVersion | None:
         with suppress(TornWeights):
@@ -198,8 +206,24 @@ class DiskWeights:
         return any(now - self._pin_seen.setdefault(pin, now) < self.pin_seconds for pin in pins)
 
     def clear(self) -> None:
-        """Delete everything, pinned or not: the run is over."""
+        """Delete everything, pinned or not."""
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def close(self) -> None:
+        """As WeightStore: there is nothing but what is published."""
+
+
+def with_bases(
+    versions: Iterable[PolicyVersion], base: Callable[[PolicyVersion], PolicyVersion | None]
+) -> set[PolicyVersion]:
+    """``versions`` and what they stand on, down to whole ones. base: of a version; None: it is whole."""
+    needed: set[PolicyVersion] = set()
+    for start in versions:
+        version: PolicyVersion | None = start
+        while version is not None and version not in needed:
+            needed.add(version)
+            version = base(version)
+    return needed
 
 
 def _read_manifest(folder: Path) -> Manifest:

@@ -76,7 +76,7 @@ class Rank:
             spec.model, spec.config, self._device, with_reference=spec.needs_reference
         )
         self._source = self._spec.open_source()
-        self._weights = self._spec.open_weights()
+        self._weights = self._spec.open_weights() if self._rank == 0 else None
 
     def _meet(self, host: str, port: int) -> None:
         timeout = timedelta(seconds=self._spec.config.collective_timeout)
@@ -184,7 +184,7 @@ class Rank:
         dtype = resolve_dtype(self._spec.config.publish_dtype, self._device)
         if self._spec.config.publish_dtype == "auto":
             dtype = self._engine.dtype
-        return write_weights(self._engine, version, self._weights if self._rank == 0 else None, dtype)
+        return write_weights(self._engine, version, self._weights, dtype)
 
     def save(self, folder: Path) -> None:
         """Write this rank's share of a checkpoint into ``folder``."""

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import redis
 
+from actors.weights import open_weights
 from buffer.config import BufferConfig
 from buffer.prompts import PromptPool
 from buffer.server import connect
 from buffer.store import RolloutBuffer
-from buffer.weights import DiskWeights
+from buffer.weights import WeightStore
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Connections:
     run: str
     config: BufferConfig
     redis_url: str
-    weights_root: Path
+    weights_location: str | Path
+    """Where the learner publishes: a folder, or ray:NAME."""
 
     def client(self) -> redis.Redis:
         """A checked connection; raises RedisUnusable."""
@@ -35,6 +37,6 @@ class Connections:
         """This process's PromptPool."""
         return PromptPool(self.client(), self.run, self.config)
 
-    def weights(self) -> DiskWeights:
-        """This process's view of the published weights."""
-        return DiskWeights(self.weights_root, self.config.weights.keep)
+    def weights(self) -> WeightStore:
+        """This process's way to publish weights."""
+        return open_weights(self.weights_location, self.config.weights)

@@ -1,4 +1,4 @@
-"""Watches the generators while the learner runs: their reports for the display, their death for the run."""
+"""Watches the generators while the learner runs: their reports for the display, their number, their death."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ class FleetWatch:
         fleet: Fleet,
         stop_run: threading.Event,
         on_reports: Callable[[Sequence[Mapping[str, Any]]], None] = lambda reports: None,
+        waited_seconds: Callable[[], float] = lambda: 0.0,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """stop_run: set when a generator died. on_reports: told what the generators say at every look."""
+        """stop_run: set when a generator died. on_reports: told what the generators say at every look.
+        waited_seconds: how long the learner has waited for data so far, in all; autoscaling follows it."""
         self._fleet = fleet
         self._stop_run = stop_run
         self._on_reports = on_reports
+        self._waited_seconds = waited_seconds
+        self._look_seconds = look_seconds
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fleet-watch", daemon=True)
         self._first: dict[str, Mapping[str, Any]] = {}
@@ -58,9 +63,10 @@ class FleetWatch:
         }
 
     def _watch(self) -> None:
-        while not self._end.wait(LOOK_SECONDS):
+        while not self._end.wait(self._look_seconds):
             try:
                 self._fleet.check()
+                self._fleet.autoscale(self._waited_seconds())
                 self.reports = self._fleet.reports()
                 self._on_reports(self.reports)
             except Exception as error:  # noqa: BLE001 - raised again where the run ends

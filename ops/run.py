@@ -205,7 +205,12 @@ class Run:
         """The run's main part; how it ended."""
         from learner.loop import Learner
 
-        watch = FleetWatch(fleet, self._session.interrupts.stop, self._metrics.generators)
+        watch = FleetWatch(
+            fleet,
+            self._session.interrupts.stop,
+            self._metrics.generators,
+            waited_seconds=lambda: self._metrics.waited_seconds,
+        )
 
         def on_step(report: StepReport) -> None:
             append_line(self._session.folder.steps, report.as_dict())

@@ -13,6 +13,7 @@ from actors.engine import SamplingLimits
 from actors.generator import StageRules
 from actors.spec import GeneratorSpec
 from buffer.admission import BatchSchedule, StageBatch
+from buffer.private_folder import sweep
 from buffer.row import Columns
 from buffer.server import EmbeddedRedis
 from buffer.store import RolloutBuffer
@@ -24,7 +25,7 @@ from ops.connections import Connections
 from ops.folder import Resume, RunFolder
 from ops.interrupts import Interrupts
 from ops.progress import Progress
-from ops.shared_memory import claim_folder
+from ops.weights import WeightPlaces, publish_location, weight_places
 
 REDIS_REVIVES = 5
 """How often in one life the run's own Redis is started again."""
@@ -40,6 +41,7 @@ class Session:
     interrupts: Interrupts
     connections: Connections
     buffer: RolloutBuffer
+    weights: WeightPlaces
 
 
 @contextmanager
@@ -54,22 +56,26 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         stack.callback(folder.close)
         logs.setup("driver", folder.logs)
         progress.say(f"run {config.run.name}: starting Redis and Ray")
-        root = _weights_folder(config)
-        stack.callback(shutil.rmtree, root, ignore_errors=True)
-        interrupts = stack.enter_context(Interrupts(lambda: shutil.rmtree(root, ignore_errors=True)))
+        location = publish_location(config)
+        stack.callback(_clear, location)
+        interrupts = stack.enter_context(Interrupts(lambda: _clear(location)))
         url = config.buffer.redis.url or stack.enter_context(_embedded_redis(config, folder)).url
-        connections = Connections(config.run.name, config.buffer, url, root)
+        connections = Connections(config.run.name, config.buffer, url, location)
         buffer = connections.buffer()
         stack.callback(buffer.close)
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
         interrupts.arm()
-        yield Session(config, folder, progress, interrupts, connections, buffer)
+        weights = stack.enter_context(weight_places(config.buffer.weights, location))
+        if weights.url is not None:
+            progress.say(f"weights are served at {weights.url}")
+        yield Session(config, folder, progress, interrupts, connections, buffer, weights)
 
 
-def _weights_folder(config: Config) -> Path:
-    """The run's own folder for published weights; it goes when the run ends."""
-    shared = config.buffer.weights.root
-    return claim_folder(config.run.name) if shared is None else shared.absolute() / config.run.name
+def _clear(weights: str | Path) -> None:
+    """Remove what was published, and what processes of this run kept of it that were killed."""
+    if isinstance(weights, Path):
+        shutil.rmtree(weights, ignore_errors=True)
+    sweep()
 
 
 def _embedded_redis(config: Config, folder: RunFolder) -> EmbeddedRedis:
@@ -81,7 +87,9 @@ def _embedded_redis(config: Config, folder: RunFolder) -> EmbeddedRedis:
 
 def _cpus(config: Config) -> int:
     """CPUs that a cluster of the run's own must offer for all its actors to start."""
-    return math.ceil(config.actors.num_cpus * config.actors.generators) + config.learner.ranks
+    actors = config.actors
+    most = actors.generators if actors.autoscale is None else max(actors.generators, actors.autoscale.most)
+    return math.ceil(actors.num_cpus * most) + config.learner.ranks
 
 
 def columns_of(config: Config) -> Columns:
@@ -136,7 +144,8 @@ def generator_spec(session: Session) -> GeneratorSpec:
         run=config.run.name,
         redis_url=session.connections.redis_url,
         model=config.model.path.absolute(),
-        weights=session.connections.weights_root.absolute(),
+        weights=session.weights.inside,
+        weights_url=session.weights.url,
         data=tuple(path.absolute() for path in config.data.train),
         stages=stage_rules(config),
         columns=columns_of(config),

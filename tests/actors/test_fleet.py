@@ -9,17 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
 
-from actors.config import ActorsConfig, HealingConfig, VllmConfig
+from actors.config import ActorsConfig, AutoscaleConfig, HealingConfig, VllmConfig
 from actors.engine import SamplingLimits
 from actors.fleet import Fleet, GeneratorDied
 from actors.generator import StageRules
 from actors.roster import Roster
 from actors.spec import GeneratorSpec
+from actors.weights import open_weights
+from buffer.config import WeightsConfig
+from ops.fleet_watch import FleetWatch
+from ops.metrics.live import WaitClock
+from ops.weights import weight_places
 from rewards.config import RewardsConfig
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -135,7 +140,8 @@ async def scripted(spec: GeneratorSpec, name: str, slot: int, serve_metrics: Any
 
     from actors.generator import Generator
     from actors.scripted_engine import Script, ScriptedEngine
-    from actors.spec import UNANNOUNCED, open_weights
+    from actors.spec import UNANNOUNCED
+    from actors.weights import open_weights
     from buffer.dataset import read_dataset
     from buffer.prompts import PromptPool
     from buffer.selection import load_selection
@@ -158,7 +164,7 @@ async def scripted(spec: GeneratorSpec, name: str, slot: int, serve_metrics: Any
         ScriptedEngine(table, UNANNOUNCED, script, seed=zlib.crc32(name.encode())),
         pool=PromptPool(client, spec.run, spec.buffer),
         buffer=RolloutBuffer(client, spec.run, spec.buffer),
-        weights=open_weights(spec),
+        weights=open_weights(spec.weights, spec.buffer.weights),
         dataset=read_dataset(spec.data),
         prompts=Digits(),
         graders=GraderPool(spec.rewards),
@@ -240,6 +246,58 @@ def test_a_generator_that_crashes_on_start_is_given_up_with_its_reason(
         wait_until(fleet, lambda: False, 60)
     assert fleet.health()[0].given_up
     fleet.stop(seconds=1)
+
+
+@pytest.mark.parametrize("transport", ["http", "ray"])
+def test_weights_come_without_a_shared_folder(
+    cluster: None, small_run: Any, tmp_path: Path, transport: Literal["http", "ray"]
+) -> None:
+    """All that generators know of them is the place that the driver gives them."""
+    config = WeightsConfig(transport=transport, full_every=8)
+    location = "ray:small-weights" if transport == "ray" else small_run.weights.root
+    base = spec(small_run, tmp_path)
+    buffer = base.buffer.model_copy(update={"weights": config})
+    with weight_places(config, location) as places:
+        small_run.weights = open_weights(location, config)
+        small_run.publish(0)
+        fleet = Fleet(base.model_copy(update={"weights": places.inside, "buffer": buffer}), start=scripted)
+        fleet.start(1, seconds=60)
+        with training(small_run, steps=1000):
+            wait_until(fleet, lambda: fleet.reports() and fleet.reports()[0]["loads"] > 3, 60)
+        fleet.stop(seconds=30)
+        small_run.weights.close()
+    assert str(places.inside).startswith(transport)
+    assert fleet.reports() == []
+
+
+def test_the_number_follows_who_waits_for_whom(cluster: None, small_run: Any, tmp_path: Path) -> None:
+    small_run.publish(0)
+    autoscale = AutoscaleConfig(least=1, most=2, window_seconds=1.0, up_at=0.5, down_at=0.5, patience=2)
+    base = spec(small_run, tmp_path)
+    actors = base.actors.model_copy(update={"autoscale": autoscale})
+    fleet = Fleet(base.model_copy(update={"actors": actors}), start=scripted)
+    fleet.start(2, seconds=60)
+    failed, clock = threading.Event(), WaitClock()
+    watch = FleetWatch(fleet, failed, waited_seconds=lambda: clock.seconds, look_seconds=0.2)
+    watch.start()
+    try:  # nobody trains: admission holds both back
+        wait_for(lambda: len(watch.reports) == 1 and fleet.target == 1, failed, 60)
+        with training(small_run, steps=1000):
+            clock.enter("wait")
+            wait_for(lambda: len(watch.reports) == 2 and fleet.target == 2, failed, 60)
+    finally:
+        watch.stop()
+        fleet.stop(seconds=30)
+    assert watch.failure is None
+    assert small_run.buffer.books().balanced
+
+
+def wait_for(condition: Callable[[], Any], failed: threading.Event, seconds: float) -> None:
+    """As wait_until, while a FleetWatch looks after the fleet."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "condition did not come true"
+        assert not failed.wait(0.1)
 
 
 def ready(fleet: Fleet) -> list[Any]:

@@ -140,6 +140,8 @@ def test_the_token_is_asked_for_and_needed_beyond_loopback(store: DiskWeights, t
     with WeightServer(store, token="secret") as server:
         with pytest.raises(WeightsError, match="401"), reader(server.url, tmp_path / "a", "guess").fetch():
             pass
+        with pytest.raises(WeightsError, match="401"), reader(server.url, tmp_path / "a", "é").fetch():
+            pass
         with pytest.raises(WeightsError, match="401"), reader(server.url, tmp_path / "b").fetch():
             pass
         with reader(server.url, tmp_path / "c", "secret").fetch() as fetched:

@@ -1,0 +1,25 @@
+"""Opens the published weights for a process of the run: a generator, or the learner's rank that publishes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from buffer.config import WeightsConfig
+from buffer.weight_stores import as_deltas, open_store, private_cache
+from buffer.weights import WeightStore
+
+RAY = "ray:"
+"""Begins a location in Ray's object store; the name of the actor that keeps it follows."""
+
+
+def open_weights(location: str | Path, config: WeightsConfig) -> WeightStore:
+    """The store at ``location``: a folder, http://host:port, or ray:NAME. ``close`` it at the end.
+
+    Raises ValueError where this process cannot reach that kind of place at all.
+    """
+    text = str(location)
+    if text.startswith(RAY):
+        from actors.ray_weights import RayWeights
+
+        return as_deltas(RayWeights(text.removeprefix(RAY), private_cache()), config.full_every)
+    return open_store(location, config)

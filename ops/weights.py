@@ -1,0 +1,79 @@
+"""How a run's published weights reach its generators: a folder, a server, or Ray's object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.weights import RAY
+from buffer.config import WeightsConfig, WeightServerConfig
+from buffer.private_folder import private_folder
+from buffer.weight_server import Source, WeightServer
+from buffer.weight_stores import private_cache, weights_token
+from buffer.weights import DiskWeights
+from ops.config import Config, ConfigError
+from ops.metrics.http import reachable
+
+
+@dataclass(frozen=True)
+class WeightPlaces:
+    """Where published weights are found. inside: by the cluster's generators; url: from outside of it."""
+
+    inside: str | Path
+    url: str | None
+
+
+def publish_location(config: Config) -> str | Path:
+    """Where the learner publishes: a folder that goes when the run ends, or ray:NAME."""
+    weights, name = config.buffer.weights, config.run.name
+    if weights.transport == "ray":
+        return f"{RAY}magicrl-weights-{name}"
+    return private_folder(name) if weights.root is None else weights.root.absolute() / name
+
+
+@contextmanager
+def weight_places(config: WeightsConfig, location: str | Path) -> Iterator[WeightPlaces]:
+    """Make what is published at ``location`` reachable as the config asks, for the length of the block.
+
+    Ray must be up. Raises ConfigError.
+    """
+    with ExitStack() as stack:
+        if config.transport == "ray":
+            from actors.ray_weights import weight_board
+
+            stack.enter_context(weight_board(_board(location), config.keep))
+        served = config.http or (WeightServerConfig() if config.transport == "http" else None)
+        if served is None:
+            yield WeightPlaces(location, None)
+            return
+        source = _source(config, location, stack)
+        server = stack.enter_context(_server(source, served))
+        url = f"http://{reachable(served.host)}:{server.port}"
+        yield WeightPlaces(url if config.transport == "http" else location, url)
+
+
+def _board(location: str | Path) -> str:
+    return str(location).removeprefix(RAY)
+
+
+def _source(config: WeightsConfig, location: str | Path, stack: ExitStack) -> Source:
+    """What the server serves: what was published as it is, deltas as deltas."""
+    if config.transport != "ray":
+        return DiskWeights(location, config.keep)
+    from actors.ray_weights import RayWeights
+
+    source = RayWeights(_board(location), private_cache(keep=2))
+    stack.callback(source.close)
+    return source
+
+
+def _server(source: Source, config: WeightServerConfig) -> WeightServer:
+    where = f"buffer.weights.http ({config.host}:{config.port})"
+    try:
+        return WeightServer(source, config.host, config.port, weights_token(config))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{where}: {error.strerror}; port 0 takes a free one") from None

@@ -1,0 +1,72 @@
+"""Which store a location and the settings mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from buffer import private_folder
+from buffer.config import WeightsConfig, WeightServerConfig
+from buffer.delta_weights import DeltaWeights
+from buffer.http_weights import HttpWeights
+from buffer.versions import PolicyVersion
+from buffer.weight_server import WeightServer
+from buffer.weight_stores import TOKEN, open_store, weights_token
+from buffer.weights import DiskWeights
+
+
+@pytest.fixture(autouse=True)
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "memory"
+    root.mkdir()
+    monkeypatch.setattr(private_folder, "shared_memory", lambda: root)
+    monkeypatch.delenv(TOKEN, raising=False)
+    return root
+
+
+def write(text: str) -> object:
+    return lambda folder: (folder / "model.safetensors").write_text(text)
+
+
+def test_a_folder_needs_no_private_copy_unless_it_holds_deltas(tmp_path: Path, memory: Path) -> None:
+    assert type(open_store(tmp_path / "w", WeightsConfig())) is DiskWeights
+    assert not list(memory.iterdir())
+    store = open_store(tmp_path / "w", WeightsConfig(full_every=4))
+    assert type(store) is DeltaWeights
+    assert len(list(memory.iterdir())) == 1
+    store.close()
+    assert not list(memory.iterdir())
+
+
+def test_downloads_are_gone_when_the_reader_closes(tmp_path: Path, memory: Path) -> None:
+    shared = DiskWeights(tmp_path / "w")
+    shared.publish(PolicyVersion(1, 0), write("abc"))
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    config = WeightsConfig(full_every=4, http=WeightServerConfig(token_file=token))
+    with WeightServer(shared, token="secret") as server:
+        store = open_store(server.url, config)
+        with store.fetch() as fetched:
+            assert (fetched.path / "model.safetensors").read_text() == "abc"
+            assert memory in fetched.path.parents
+        store.close()
+    assert not list(memory.iterdir())
+    assert type(open_store("http://127.0.0.1:9", WeightsConfig())) is HttpWeights
+
+
+def test_the_token_comes_from_the_environment_or_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    config = WeightServerConfig(token_file=file)
+    with pytest.raises(ValueError, match=r"token_file .*No such file.*MAGICRL_WEIGHTS_TOKEN"):
+        weights_token(config)
+    file.write_text("\n")
+    with pytest.raises(ValueError, match="first line is empty"):
+        weights_token(config)
+    file.write_text("from file\nmore")
+    assert weights_token(config) == "from file"
+    monkeypatch.setenv(TOKEN, "from environment")
+    assert weights_token(config) == "from environment"
+    assert weights_token(None) == "from environment"
