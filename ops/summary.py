@@ -16,8 +16,18 @@ Outcome = Literal["finished", "data exhausted", "interrupted", "failed"]
 
 def steps_of(path: Path) -> list[dict[str, Any]]:
     """The steps that count, in order: of a step trained again after a resume, the last record."""
-    records = {record["step"]: record for record in read_lines(path) if "step" in record}
+    records = {record["step"]: record for record in _trained(path)}
     return [records[step] for step in sorted(records)]
+
+
+def published(path: Path) -> int:
+    """Versions published: each lineage begins with one, and each step that was trained gave one."""
+    records = _trained(path)
+    return len(records) + len({record.get("lineage") for record in records})
+
+
+def _trained(path: Path) -> list[dict[str, Any]]:
+    return [record for record in read_lines(path) if "step" in record]
 
 
 def write_summary(
@@ -43,7 +53,7 @@ def write_summary(
             "mean": _mean(step["staleness_mean"] for step in steps),
             "max": max((step["staleness_max"] for step in steps), default=None),
         },
-        "weights_published": len(steps) + 1,
+        "weights_published": published(folder.steps),
         "generator": dict(generator),
         "learner": {"wait_ratio": round(waited / seconds, 4) if seconds else None},
         "entropy": {"first": first.get("entropy"), "last": last.get("entropy")},

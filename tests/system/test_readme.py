@@ -49,7 +49,7 @@ INSPECTION = "buffer/test_inspection.py"
 EVALUATES = "actors/test_evaluator.py::test_the_command_evaluates_a_model_folder"
 ELSEWHERE = {  # command: the test that runs it
     "magicrl train my_run.yaml learner.lr=2e-6": "ops/test_config.py::test_scientific_notation_is_a_number",
-    "magicrl train my_run.yaml --resume": "system/test_loop.py::test_interrupted_and_resumed",
+    "magicrl train my_run.yaml --resume": "system/test_loop.py::test_on_policy_interrupted_and_resumed",
     "magicrl train my_run.yaml --resume=auto": "ops/test_folder.py::test_auto_starts_afresh_or_continues",
     "magicrl train my_run.yaml --detach --resume=auto ray.address=auto "
     "buffer.redis.url=redis://redis:6379/0": "ops/test_runs.py::test_detached_it_outlives_its_parent",
