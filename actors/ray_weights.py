@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -160,29 +160,25 @@ class RayWeights:
 
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
-        """As WeightStore."""
-        with self._cache.fetch(self._bring(version)) as fetched:
+        """As WeightStore; from any thread."""
+        with ExitStack() as kept:
+            with self._receiving:
+                manifest, files = self._find(version)
+                received = self._cache.receive(manifest, lambda folder: self._take(files, folder))
+                fetched = kept.enter_context(received)
             yield fetched
 
-    @contextmanager
-    def hold(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
-        """As fetch, but a version that is in the cache already is not verified once more."""
-        with self._cache.hold(self._bring(version)) as held:
-            yield held
+    hold = fetch
+    """As buffer.weight_server.Source."""
 
     def close(self) -> None:
         self._cache.clear()
 
-    def _bring(self, version: PolicyVersion | None) -> PolicyVersion:
-        """Make sure that the cache has ``version``; returns which one that is."""
-        with self._receiving:
-            found = self._ask("find", None if version is None else str(version))
-            if found is None:
-                raise VersionGone(f"weights {version or '(newest)'} are not in Ray's object store")
-            text, files = found
-            manifest = Manifest.parse(text)
-            self._cache.receive(manifest, lambda folder: self._take(files, folder))
-            return manifest.version
+    def _find(self, version: PolicyVersion | None) -> tuple[Manifest, Pieces]:
+        found = self._ask("find", None if version is None else str(version))
+        if found is None:
+            raise VersionGone(f"weights {version or '(newest)'} are not in Ray's object store")
+        return Manifest.parse(found[0]), found[1]
 
     def _take(self, files: Pieces, folder: Path) -> None:
         for name, pieces in files.items():

@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
@@ -59,9 +59,10 @@ class HttpWeights:
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
         """As WeightStore; the version is pinned at the server while it is downloaded."""
-        with self._pinned(version) as (pin, manifest):
-            self._cache.receive(manifest, lambda folder: self._download(pin, manifest, folder))
-        with self._cache.fetch(manifest.version) as fetched:
+        with ExitStack() as kept:
+            with self._pinned(version) as (pin, manifest):
+                received = self._cache.receive(manifest, lambda folder: self._download(pin, manifest, folder))
+                fetched = kept.enter_context(received)
             yield fetched
 
     @contextmanager

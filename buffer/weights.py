@@ -109,6 +109,11 @@ class DiskWeights:
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
         """As WeightStore. Raises WeightsError if the version exists, writes no file, or the disk is full."""
+        published = self._put(version, write, details or {})
+        self.retire()
+        return published
+
+    def _put(self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any]) -> Published:
         target = self.folder(version)
         staging = self.root / STAGING / f"{version}-{uuid.uuid4().hex[:12]}"
         try:
@@ -116,7 +121,7 @@ class DiskWeights:
             begun = time.monotonic()
             write(staging)
             written = time.monotonic()
-            manifest = Manifest(version, describe(staging), details or {})
+            manifest = Manifest(version, describe(staging), details)
             (staging / MANIFEST).write_text(manifest.dump())
             target.parent.mkdir(parents=True, exist_ok=True)
             staging.rename(target)
@@ -124,21 +129,25 @@ class DiskWeights:
             raise WeightsError(f"publishing weights {version} to {self.root} failed: {error}") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        self.retire()
         return Published(version, target, manifest.bytes, written - begun, time.monotonic() - written)
 
-    def receive(self, manifest: Manifest, write: WriteFiles) -> None:
-        """Keep a version that comes from elsewhere, all or nothing; one that is here already is not read.
+    @contextmanager
+    def receive(self, manifest: Manifest, write: WriteFiles) -> Iterator[Fetched]:
+        """As fetch, of a version that comes from elsewhere; ``write`` is called if it is not here already.
 
-        Raises TornWeights if what ``write`` leaves is not as the manifest says, and as ``publish``.
+        Raises TornWeights if what it leaves is not as the manifest says, and as ``publish``.
         """
 
         def write_verified(folder: Path) -> None:
             write(folder)
             verify(folder, manifest)
 
-        if manifest.version not in self.versions():
-            self.publish(manifest.version, write_verified, manifest.details)
+        here = manifest.version in self.versions()
+        if not here:
+            self._put(manifest.version, write_verified, manifest.details)
+        with (self.fetch if here else self.hold)(manifest.version) as fetched:
+            self.retire()  # not before: what is asked for may be older than what is kept
+            yield fetched
 
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:

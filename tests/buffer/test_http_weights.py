@@ -40,7 +40,7 @@ def server(store: DiskWeights) -> Iterator[WeightServer]:
 
 
 def reader(url: str, folder: Path, token: str | None = None) -> HttpWeights:
-    return HttpWeights(url, DiskWeights(folder), token, timeout_seconds=5)
+    return HttpWeights(url, DiskWeights(folder, keep=1), token, timeout_seconds=5)
 
 
 def test_a_late_joiner_gets_the_newest_and_what_it_asks_for(
