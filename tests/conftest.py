@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from watched import short_rules
 
 Sample = dict[str, Any]
 Ask = Callable[..., list[Sample]]
@@ -43,6 +45,24 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
     for process in running:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def watch(
+    prometheus: Callable[[str], Ask], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Path, str], Ask]:
+    """Starts a real Prometheus on a run's own prometheus.yml; every second, rules with the given window."""
+
+    def start(run: Path, window: str) -> Ask:
+        rules = tmp_path_factory.mktemp("rules") / "rules.yml"
+        rules.write_text(yaml.safe_dump(short_rules(window)))
+        config = yaml.safe_load((run / "prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["rule_files"] = [str(rules)]
+        config["scrape_configs"][0]["http_sd_configs"][0]["refresh_interval"] = "1s"
+        return prometheus(yaml.safe_dump(config))
+
+    return start
 
 
 def _ask(port: int, query: str, range_seconds: float | None = None, step: float = 5.0) -> list[Sample]:

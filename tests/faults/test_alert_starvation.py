@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shutil
@@ -16,11 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-
-from ops.alerts import RULES
-from ops.dashboards.catalogue import DASHBOARDS
-from ops.dashboards.panel import Panel, Query
+from watched import WINDOW, check_panels, check_rules
 
 pytestmark = [
     pytest.mark.soak,
@@ -33,7 +28,6 @@ pytestmark = [
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from ops.cli import main; main()"]
-WINDOW = "30s"
 START_SECONDS = 600.0
 STEPS = 8
 
@@ -57,18 +51,6 @@ class LiveRun:
     @property
     def output(self) -> str:
         return (self.folder.parent / "output").read_text(errors="replace")[-3000:]
-
-
-def in_seconds(rules: dict[str, Any]) -> dict[str, Any]:
-    """The same rules with windows of half a minute and waits of seconds."""
-    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
-        rule["expr"] = re.sub(
-            r"\[\d+[mhd](:1m)?\]", lambda m: f"[{WINDOW}{':1s' if m[1] else ''}]", rule["expr"]
-        )
-        rule["expr"] = re.sub(r"offset \d+[mh]", "offset 2s", rule["expr"])
-        if "for" in rule:
-            rule["for"] = "4s"
-    return rules
 
 
 @pytest.fixture(scope="module")
@@ -98,88 +80,17 @@ def process(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture(scope="module")
-def live(folder: Path, process: subprocess.Popen[bytes], prometheus: Callable[[str], Any]) -> LiveRun:
-    config_file = folder / "live/prometheus.yml"
+def live(folder: Path, process: subprocess.Popen[bytes], watch: Callable[..., Any]) -> LiveRun:
     run = LiveRun(folder / "live", process, lambda query: [])
-    run.until(config_file.exists, "prometheus.yml", START_SECONDS)
-    rules = folder / "rules.yml"
-    rules.write_text(yaml.safe_dump(in_seconds(yaml.safe_load(RULES.read_text()))))
-    config = yaml.safe_load(config_file.read_text())
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    config["rule_files"] = [str(rules)]
-    config["scrape_configs"][0]["http_sd_configs"][0]["refresh_interval"] = "1s"
-    run.ask = prometheus(yaml.safe_dump(config))
+    run.until((folder / "live/prometheus.yml").exists, "prometheus.yml", START_SECONDS)
+    run.ask = watch(folder / "live", WINDOW)
     run.until(lambda: run.ask(f"magicrl_learner_step >= {STEPS}"), f"step {STEPS}", START_SECONDS)
     return run
 
 
-def promql(query: Query) -> str:
-    return (
-        query.promql.replace("$run", "live")
-        .replace("$__rate_interval", WINDOW)
-        .replace("[5m]", f"[{WINDOW}]")
-    )
-
-
-def finite(series: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Series with at least one number over the range."""
-    return [one for one in series if any(math.isfinite(float(value)) for _, value in one["values"])]
-
-
-PANELS = [(dashboard.title, panel) for dashboard in DASHBOARDS for panel in dashboard.panels]
-
-
-def test_every_expression_of_every_panel_returns_data(live: LiveRun) -> None:
-    empty: list[str] = []
-    for title, panel in PANELS:
-        for query in panel.queries:
-            series = finite(live.ask(promql(query), range_seconds=60.0, step=2.0))
-            if (not series and not query.needs) or (series and query.needs == "a GPU"):
-                empty.append(f"{title}: {panel.title}: {'has data' if series else 'empty'}: {promql(query)}")
-            check_shape(panel, query, series)
-    assert not empty, "\n".join(empty)
-
-
-def check_shape(panel: Panel, query: Query, series: list[dict[str, Any]]) -> None:
-    labels = set().union(*(one["metric"] for one in series)) if series else set()
-    named = set(re.findall(r"\{\{(\w+)\}\}", query.legend))
-    assert not series or named <= labels, f"{panel.title}: legend {named} of {labels}"
-    assert panel.kind != "heatmap" or "le" in labels
-    assert panel.kind != "stat" or len(series) == 1, f"{panel.title}: one number, not {len(series)}"
-    columns = {column for column in panel.columns if not column.startswith("Value")}
-    assert panel.kind != "table" or not series or columns <= labels
-
-
-QUIET = {
-    "RedisMemoryHigh": "this Redis has no limit",
-    "GraderFailures": "no grading failed",
-    "RunAbsent": "a run is there",
-    "magicrl_gpu_idle_ratio": "no GPU",
-}
-"""Rules whose expression is empty on a sound run without GPU, and why."""
-
-
-def operands(expression: str) -> list[str]:
-    """An expression's parts between its comparisons, at the outermost level."""
-    parts, depth, start = [], 0, 0
-    for match in re.finditer(r"[()]|\s(?:[<>]=?|and)\s(?:on \(run\)\s)?", expression):
-        text = match.group()
-        if text in "()":
-            depth += 1 if text == "(" else -1
-        elif depth == 0:
-            parts.append(expression[start : match.start()])
-            start = match.end()
-    return [part for part in [*parts, expression[start:]] if not re.fullmatch(r"[\d.]+", part.strip())]
-
-
-def test_every_rule_has_data_to_judge(live: LiveRun) -> None:
-    groups = in_seconds(yaml.safe_load(RULES.read_text()))["groups"]
-    for rule in (rule for group in groups for rule in group["rules"]):
-        name = rule.get("alert") or rule["record"]
-        for operand in operands(" ".join(rule["expr"].split())):
-            found = live.ask(operand)
-            assert bool(found) is not (name in QUIET), f"{name}: {operand}: {found}"
-            assert all(sample["metric"].get("run") == "live" for sample in found), f"{name}: {operand}"
+def test_every_panel_and_every_rule_has_data(live: LiveRun) -> None:
+    check_panels(live.ask, "live")
+    check_rules(live.ask, "live")
 
 
 def test_no_alert_of_a_fault_fires_on_a_sound_run(live: LiveRun) -> None:

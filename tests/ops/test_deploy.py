@@ -170,6 +170,12 @@ def test_the_generators_are_started_with_options_that_exist() -> None:
     assert command == "generator"
     context = get_command(app).make_context("generator", options)
     assert context.params["run"] == "math"
+    # Beyond loopback, with the token that Prometheus sends: else the ScaledObject below has nothing to go by.
+    assert context.params["metrics_host"] == "0.0.0.0"
+    config = yaml.safe_load(one("ConfigMap", "magicrl-prometheus")["data"]["prometheus.yml"])
+    sent = config["scrape_configs"][0]["authorization"]["credentials_file"]
+    assert str(context.params["metrics_token_file"]) == sent
+    assert "/etc/magicrl/metrics" in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
 def test_the_scaled_object_scales_the_deployment() -> None:

@@ -1,0 +1,53 @@
+"""``magicrl generator`` with a scripted engine in place of vLLM: python scripted_outside.py RUN REDIS_URL
+
+Everything else is the real thing: two processes, a slot from Redis, logs, metrics, weights, graders.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actors.generator import Generator
+from actors.scripted_engine import Script, ScriptedEngine
+from actors.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, assemble
+from actors.standalone import join_run, supervise
+from buffer.config import RedisConfig
+from buffer.dataset import read_dataset
+from buffer.server import connect
+from ops.config import MetricsConfig
+from ops.generator_process import main
+
+VOCABULARY = 8
+
+
+class Digits:
+    """Renders any messages as three tokens."""
+
+    def render(self, messages: Any) -> np.ndarray:
+        return np.arange(1, 4, dtype=np.int32)
+
+
+async def start(spec: GeneratorSpec, name: str, slot: int, serve_metrics: ServeMetrics | None) -> Generator:
+    """As ``start_generator``; the answer is a response's first token."""
+    client = connect(spec.buffer.redis, spec.redis_url)
+    if serve_metrics is not None:
+        serve_metrics("generator", slot)
+    script = Script(text=lambda tokens: f"\\boxed{{{tokens[0] if tokens else ''}}}", seconds_per_token=0.001)
+    table = np.zeros((VOCABULARY, VOCABULARY), np.float32)
+    engine = ScriptedEngine(table, UNANNOUNCED, script, seed=zlib.crc32(name.encode()))
+    return assemble(spec, name, slot, engine, Digits(), read_dataset(spec.data, spec.columns), client)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        main(start)
+    else:
+        os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+        spec = join_run(sys.argv[1], RedisConfig(url=sys.argv[2]))
+        sys.exit(supervise(spec, "scripted_outside", MetricsConfig().model_dump_json()))

@@ -1,0 +1,176 @@
+"""Standalone generators come and go on a small run that a real Prometheus watches; then all are gone."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from actors.config import ActorsConfig
+from actors.roster import Roster
+from actors.spec import GeneratorSpec
+from buffer.server import connect
+from ops.config_file import load_config
+from ops.folder import RunFolder
+from ops.metrics.run_metrics import RunMetrics
+from rewards.config import RewardsConfig
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="needs prometheus: apt-get install prometheus"
+)
+
+HERE = Path(__file__).parent
+WINDOW = "8s"
+UPDATE_SECONDS = 0.5
+DEPLOYED = HERE.parents[1] / "ops/deploy/kubernetes/generators.yaml"
+
+
+class WatchedRun:
+    """A SmallRun, a learner that takes half a second a step, the driver's metrics, and a Prometheus."""
+
+    def __init__(self, small: Any, metrics: RunMetrics, ask: Callable[..., list[dict[str, Any]]]) -> None:
+        self.small = small
+        self.ask = ask
+        self.roster = Roster(small.client, "small")
+        self.generators: list[subprocess.Popen[bytes]] = []
+        self._metrics = metrics
+        self._end = threading.Event()
+        self._learner = threading.Thread(target=self._learn)
+        self._learner.start()
+
+    def join(self) -> subprocess.Popen[bytes]:
+        """One more generator; returns once it has reported."""
+        before = len(self.roster.reports())
+        command = [sys.executable, str(HERE / "scripted_outside.py"), "small", self.small.server.url]
+        self.generators.append(subprocess.Popen(command))
+        until(lambda: len(self.roster.reports()) > before, "report")
+        return self.generators[-1]
+
+    def send_away(self) -> None:
+        """Ask all generators to leave."""
+        for generator in self.generators:
+            generator.send_signal(signal.SIGTERM)
+
+    def slots(self) -> set[str]:
+        """Of the generators whose series Prometheus has now."""
+        return {sample["metric"]["slot"] for sample in self.ask("magicrl_gen_weights_version")}
+
+    def _learn(self) -> None:
+        step = 0
+        while not self._end.is_set():
+            self._metrics.on_phase("wait")
+            self._metrics.generators(self.roster.outside())
+            try:
+                self.small.train(step, 0.5)
+            except TimeoutError:
+                continue
+            step += 1
+            self._metrics.on_phase("update")
+            self._end.wait(UPDATE_SECONDS)
+
+    def close(self) -> None:
+        self._end.set()
+        self._learner.join(timeout=30)
+        self.send_away()
+        for generator in self.generators:
+            generator.wait(timeout=60)
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 40.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"no {what} within {seconds:.0f} s"
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, actors_helpers: Any, watch: Callable[..., Any], prometheus: Callable[..., Any]
+) -> Iterator[WatchedRun]:
+    small = actors_helpers.SmallRun(tmp_path / "small")
+    stages = (actors_helpers.RULES,)
+    spec = GeneratorSpec(
+        run="small",
+        redis_url=small.server.url,
+        model=tmp_path,
+        weights=small.weights.root,
+        data=(small.data,),
+        stages=stages,
+        buffer=small.config,
+        rewards=RewardsConfig(workers=1),
+        actors=ActorsConfig(groups_in_flight=8, heartbeat_seconds=0.5),
+    )
+    Roster(small.client, "small").save_spec(spec.shared())
+    small.publish(0)
+    text = {
+        "run": {"name": "small", "steps": 1000, "folder": str(tmp_path / "runs")},
+        "model": {"path": str(tmp_path)},
+        "data": {"train": [str(small.data)]},
+        "stages": [{"response_limit": 32, "prompts_per_step": 4, "group_size": 4}],
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(text))
+    config = load_config(tmp_path / "c.yaml")
+    folder = RunFolder(config.run.path)
+    folder.path.mkdir(parents=True)
+    connected = partial(connect, small.config.redis, small.server.url)
+    with RunMetrics(config, connected, small.buffer, folder) as metrics:
+        watched = WatchedRun(small, metrics, watch(folder.path, WINDOW))
+        yield watched
+        watched.close()
+    small.close()
+
+
+def wanted_replicas() -> str:
+    """What KEDA would ask of the shipped Deployment's ScaledObject, over this run."""
+    documents = yaml.safe_load_all(DEPLOYED.read_text())
+    (scaled,) = [document for document in documents if document["kind"] == "ScaledObject"]
+    query: str = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    return query.replace('run="math"', 'run="small"').replace("[5m]", f"[{WINDOW}]")
+
+
+def test_they_are_told_apart_and_their_end_starves_the_learner(run: WatchedRun) -> None:
+    first, _second = run.join(), run.join()
+    until(lambda: run.slots() == {"1000", "1001"}, "series of both")
+    (ready,) = until(lambda: run.ask('magicrl_gen_actors{state="ready"} == 2'), "count of both")
+    assert ready["metric"]["run"] == "small"
+    until(lambda: run.ask("sum(rate(magicrl_gen_tokens_total[4s])) > 0"), "tokens")
+
+    # One leaves: its series end, the other's go on; the next one to come gets its slot.
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(timeout=60) == 0
+    until(lambda: run.slots() == {"1001"}, "end of its series")
+    until(lambda: len(run.ask('up{role="generator"}')) == 1, "end of its target")
+    run.join()
+    until(lambda: run.slots() == {"1000", "1001"}, "series of the next one")
+    assert not run.ask('ALERTS{alertname="LearnerStarved"}')
+    (replicas,) = run.ask(wanted_replicas())
+    assert float(replicas["value"][1]) <= 3, "two are enough for a learner that hardly waits"
+
+    # All are gone: the alert is pending, then fires; and more generators are wanted than the least.
+    run.send_away()
+    states: list[str] = []
+
+    def fires() -> bool:
+        for sample in run.ask('ALERTS{alertname="LearnerStarved"}'):
+            if sample["metric"]["alertstate"] not in states:
+                states.append(sample["metric"]["alertstate"])
+        return "firing" in states
+
+    until(fires, "alert")
+    assert states == ["pending", "firing"]
+    (alert,) = run.ask('ALERTS{alertname="LearnerStarved", alertstate="firing"}')
+    assert (alert["metric"]["run"], alert["metric"]["severity"]) == ("small", "warning")
+    assert not run.slots()
+    until(lambda: float(run.ask(wanted_replicas())[0]["value"][1]) > 1.5, "call for generators")
+    assert run.small.buffer.books().in_flight == 0
