@@ -57,6 +57,9 @@ ELSEWHERE = {  # command: the test that runs it
         "actors/test_fleet.py::test_scale_up_and_down_while_weights_arrive"
     ),
     "magicrl generator --run my_run --redis redis://host:6379/0 --password-file redis.pass": STANDALONE,
+    "magicrl generator --run my_run --redis redis://host:6379/0 --weights http://host:8300": (
+        "actors/test_joining.py::test_weights_are_downloaded_and_gone_when_it_leaves"
+    ),
     "magicrl top my_run": "ops/test_top.py::test_a_recorded_run_is_shown",
     "magicrl eval my_run data/test.parquet --k 32": EVALUATES,
     "magicrl eval my_model data/test.parquet --k 32": EVALUATES,
