@@ -15,15 +15,41 @@ _CONNECTION = (
 )
 _LISTEN = ("subscribe", "unsubscribe", "publish")
 _READ = (
-    *("get", "exists", "hget", "hmget", "hgetall", "hkeys", "hscan", "sscan", "zscan", "scard", "sismember"),
+    *(
+        "get",
+        "mget",
+        "exists",
+        "hget",
+        "hmget",
+        "hgetall",
+        "hkeys",
+        "hscan",
+        "sscan",
+        "zscan",
+        "scard",
+        "sismember",
+    ),
     *("mget", "smembers", "zcard", "zcount", "zrange", "zrangebyscore", "zscore", "llen", "lrange"),
 )
 _WRITE = (
-    *("set", "unlink", "del", "hset", "hsetnx", "hdel", "hincrby", "sadd", "srem", "spop", "smove", "rename"),
+    *(
+        "mset",
+        "unlink",
+        "del",
+        "hset",
+        "hsetnx",
+        "hdel",
+        "hincrby",
+        "sadd",
+        "srem",
+        "spop",
+        "smove",
+        "rename",
+    ),
     *("zadd", "zrem", "zremrangebyscore", "zpopmin", "rpush", "expire"),
 )
 _FUNCTIONS: dict[Role, tuple[str, ...]] = {
-    "generator": ("lease", "finished", "push", "drop", "heartbeat"),
+    "generator": ("lease", "push", "reject", "drop", "heartbeat"),
     "learner": (
         *("open", "fill", "begin_lineage", "restore", "restore_epoch", "restore_histories", "place"),
         *("claim", "unclaim", "commit", "drop_stragglers", "announce", "checkpoint_begun"),

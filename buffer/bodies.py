@@ -8,37 +8,30 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import redis
 import structlog
 
-from buffer.library import LIBRARY, Argument, BufferFull, Functions, translate
+from buffer.library import BufferFull, BufferRefusal, Functions
 
 _log = structlog.get_logger()
-
-SMALL = 32 * 1024
-"""Bodies up to this many bytes go as an argument of the function. Through Lua a byte costs twice what SET
-costs, so larger ones are SET beside it, in one transaction; for small ones three commands fewer weigh
-more."""
-
 
 TRIP = 2**20
 """Bytes that travel in one round trip: beyond it the sockets' buffers fill up and nothing is won."""
 
 
+AT_ONCE = 64
+"""Groups in one call: it holds up others for a millisecond."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished group ready to be sent: its body's key and bytes, and the words of its report."""
+    """A finished group ready to be sent: its body's key and bytes, the words of its report, the incarnation
+    of the run that leased it."""
 
     name: str
     key: str
     body: bytes
-    words: list[Argument]
-
-    def commands(self) -> list[list[Argument]]:
-        """What is sent for it. Each is refused above the memory limit, and may be sent again."""
-        if len(self.body) <= SMALL:
-            return [["FCALL", f"{LIBRARY}_push", *self.words[2:], self.body]]
-        return [["MULTI"], ["SET", self.key, self.body], self.words, ["EXEC"]]
+    words: bytes
+    incarnation: str
 
 
 class BodyWriter:
@@ -50,33 +43,35 @@ class BodyWriter:
         self._wait = wait
 
     def send(self, groups: Sequence[Finished]) -> list[Any]:
-        """The function's reply for each group, in order. Raises BufferFull, or what a function refused
+        """The function's reply for each group, in order. Raises BufferFull, or what the function refused
         with."""
-        replies: dict[str, Any] = {}
-        left, deadline = list(groups), time.monotonic() + self._seconds
-        while left:
-            trips = [
-                self._functions.patiently(partial(self._round_trip, some), "push") for some in _trips(left)
-            ]
-            some = [reply for trip in trips for reply in trip]
-            for group, reply in zip(left, some, strict=True):
-                if not isinstance(reply, redis.exceptions.ResponseError):
-                    replies[group.name] = reply
-                elif "maxmemory" not in str(reply):
-                    self._functions.client.unlink(group.key)  # it may have been set beside the call
-                    raise self._functions.noted(translate(reply)) from reply
-            left = [group for group in left if group.name not in replies]
-            if left:
-                self._hold_back(left, deadline - time.monotonic())
-        return [replies[group.name] for group in groups]
+        return [reply for trip in _trips(groups) for reply in self._send(trip)]
 
-    def _round_trip(self, groups: Sequence[Finished]) -> list[Any]:
-        pipe = self._functions.client.pipeline(transaction=False)
-        commands = [group.commands() for group in groups]
-        for words in (words for each in commands for words in each):
-            pipe.execute_command(*words)  # type: ignore[no-untyped-call]
-        answers = iter(pipe.execute(raise_on_error=False))
-        return [_reply([next(answers) for _ in each]) for each in commands]
+    def _send(self, groups: Sequence[Finished]) -> list[Any]:
+        """Until Redis has room. Repeating is harmless: a group that was accepted is accepted again."""
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                replies: list[Any] = self._functions.patiently(partial(self._round_trip, groups), "push")
+                return replies
+            except BufferFull:
+                self._hold_back(groups, deadline - time.monotonic())
+            except BufferRefusal:
+                self._functions.client.unlink(
+                    *(group.key for group in groups)
+                )  # what was SET beside the call
+                raise
+
+    def _round_trip(self, groups: Sequence[Finished]) -> Any:
+        """All of them in one transaction; above the memory limit the whole of it is refused.
+
+        Bodies are set beside the function: on their way through Lua they would cost three times as much.
+        """
+        words = [group.words for group in groups]
+        pipe = self._functions.client.pipeline(transaction=True)
+        pipe.mset({group.key: group.body for group in groups})
+        pipe.execute_command(*self._functions.words("push", *words, incarnation=groups[0].incarnation))  # type: ignore[no-untyped-call]
+        return pipe.execute()[-1]
 
     def _hold_back(self, groups: Sequence[Finished], seconds: float) -> None:
         size = sum(len(group.body) for group in groups)
@@ -91,20 +86,14 @@ class BodyWriter:
 
 
 def _trips(groups: Sequence[Finished]) -> Iterator[list[Finished]]:
-    """Groups that travel together: many small ones, a large one alone."""
+    """Groups that travel together: many small ones, a large one alone, all leased in the same run."""
     trip: list[Finished] = []
+    size = 0
     for group in groups:
-        if trip and sum(len(other.body) for other in trip) + len(group.body) > TRIP:
+        size += len(group.body)
+        if trip and (size > TRIP or len(trip) == AT_ONCE or group.incarnation != trip[0].incarnation):
             yield trip
-            trip = []
+            trip, size = [], len(group.body)
         trip.append(group)
-    yield trip
-
-
-def _reply(answers: Sequence[Any]) -> Any:
-    """The function's reply among those to a group's commands, or the first error."""
-    for answer in answers:
-        if isinstance(answer, redis.exceptions.ResponseError):
-            return answer
-    last = answers[-1]
-    return last if len(answers) == 1 else last[1]
+    if trip:
+        yield trip

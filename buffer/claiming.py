@@ -169,7 +169,7 @@ class Claiming(RunControl):
         self._claims.pop(step, None)
 
     def fetch(self, groups: Sequence[ClaimedGroup]) -> list[RolloutGroup]:
-        """The bodies of ``groups``, in order, pipelined; any process may call it. Raises CorruptGroup."""
+        """The bodies of ``groups``, in order; any process may call it. Raises CorruptGroup."""
         found: list[RolloutGroup] = []
         reasons: dict[GroupId, str] = {}
         for start in range(0, len(groups), _FETCH_AT_ONCE):
@@ -185,10 +185,7 @@ class Claiming(RunControl):
 
     def bodies(self, keys: Sequence[str]) -> list[bytes | None]:
         """Bodies as they are stored, in one round trip; None where there is none."""
-        pipe = self.client.pipeline(transaction=False)
-        for key in keys:
-            pipe.get(key)
-        bodies: list[bytes | None] = self._functions.patiently(pipe.execute, "fetch")
+        bodies: list[bytes | None] = self._functions.patiently(lambda: self.client.mget(keys), "fetch")
         return bodies
 
     def _decode(self, group: GroupId, body: bytes | None) -> RolloutGroup:

@@ -34,6 +34,8 @@ _FIELDS = (
     *("id", "stage", "data_source", "prompt", "lengths", "tokens", "logprobs", "span_counts", "spans"),
     *("forced_counts", "forced", "finishes", "rewards", "verdicts", "details"),
 )
+_VERDICT_INDEX = {verdict: index for index, verdict in enumerate(VERDICTS)}
+_FINISH_INDEX = {finish: index for index, finish in enumerate(FINISHES)}
 _PIECE = 2**20
 _LEVEL = 1  # bodies live for two steps: higher levels cost more time than they save memory
 
@@ -68,9 +70,9 @@ def encode_group(group: RolloutGroup) -> bytes:
         _ints([[*span.version, span.start, span.end] for rollout in rollouts for span in rollout.spans]),
         _ints([len(rollout.forced) for rollout in rollouts]),
         _ints([pair for rollout in rollouts for pair in rollout.forced]),
-        bytes(FINISHES.index(rollout.finish) for rollout in rollouts),
+        bytes(_FINISH_INDEX[rollout.finish] for rollout in rollouts),
         np.array([rollout.reward for rollout in rollouts], dtype="<f8").tobytes(),
-        bytes(VERDICTS.index(rollout.verdict) for rollout in rollouts),
+        bytes(_VERDICT_INDEX[rollout.verdict] for rollout in rollouts),
         [rollout.detail for rollout in rollouts],
     ]
     raw: bytes = msgpack.packb(row)
@@ -207,20 +209,13 @@ def _corrupt(reason: str) -> NoReturn:
 def encode_summary(summary: GroupSummary) -> bytes:
     """A summary as msgpack, for the index (a few hundred bytes)."""
     packed: bytes = msgpack.packb(
-        [
-            list(summary.id),
-            summary.stage,
-            summary.data_source,
-            summary.prompt_tokens,
-            list(summary.lengths),
-            list(summary.forced),
-            list(summary.rewards),
-            [VERDICTS.index(verdict) for verdict in summary.verdicts],
-            [FINISHES.index(finish) for finish in summary.finishes],
-            list(summary.logprob_sums),
-            list(summary.oldest),
-            list(summary.newest),
-        ]
+        (
+            *(summary.id, summary.stage, summary.data_source, summary.prompt_tokens),
+            *(summary.lengths, summary.forced, summary.rewards),
+            bytes(map(_VERDICT_INDEX.__getitem__, summary.verdicts)),
+            bytes(map(_FINISH_INDEX.__getitem__, summary.finishes)),
+            *(summary.logprob_sums, summary.oldest, summary.newest),
+        )
     )
     return packed
 
@@ -228,21 +223,29 @@ def encode_summary(summary: GroupSummary) -> bytes:
 def decode_summary(data: bytes) -> GroupSummary:
     """Read what ``encode_summary`` wrote; raises CorruptBody."""
     try:
-        row = msgpack.unpackb(data, max_array_len=DecodeLimits().max_rollouts, max_map_len=0, max_ext_len=0)
+        row = msgpack.unpackb(
+            data, use_list=False, max_array_len=DecodeLimits().max_rollouts, max_map_len=0, max_ext_len=0
+        )
         group, stage, source, prompt, lengths, forced, rewards, verdicts, finishes, sums, oldest, newest = row
+        _all_numbers((*group, stage, prompt, *lengths, *forced, *oldest, *newest))
         return GroupSummary(
-            id=_group_id(group),
-            stage=_number(stage),
+            id=GroupId(*group),
+            stage=stage,
             data_source=_text(source),
-            prompt_tokens=_number(prompt),
-            lengths=tuple(map(_number, lengths)),
-            forced=tuple(map(_number, forced)),
+            prompt_tokens=prompt,
+            lengths=lengths,
+            forced=forced,
             rewards=tuple(map(float, rewards)),
-            verdicts=tuple(VERDICTS[index] for index in verdicts),
-            finishes=tuple(FINISHES[index] for index in finishes),
+            verdicts=tuple(map(VERDICTS.__getitem__, verdicts)),
+            finishes=tuple(map(FINISHES.__getitem__, finishes)),
             logprob_sums=tuple(map(float, sums)),
-            oldest=PolicyVersion(*map(_number, oldest)),
-            newest=PolicyVersion(*map(_number, newest)),
+            oldest=PolicyVersion(*oldest),
+            newest=PolicyVersion(*newest),
         )
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
         raise CorruptBody(f"summary: {error}") from error
+
+
+def _all_numbers(values: tuple[object, ...]) -> None:
+    if {*map(type, values)} != {int}:
+        raise ValueError("expected whole numbers")

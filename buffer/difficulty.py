@@ -81,10 +81,10 @@ ACTIVE, RETIRED = Standing("active"), Standing("retired")
 
 def observe(history: PromptHistory, group: GroupSummary, memory: float) -> PromptHistory:
     """The history after one more group; a group of grading errors only says nothing."""
-    graded = sum(verdict != "error" for verdict in group.verdicts)
+    graded = len(group.verdicts) - group.verdicts.count("error")
     if not graded:
         return history
-    right = sum(verdict == "correct" for verdict in group.verdicts)
+    right = group.verdicts.count("correct")
     kept = memory ** max(0, group.oldest.step - history.step)
     return PromptHistory(
         groups=history.groups + 1,

@@ -151,6 +151,8 @@ def run_command(client: redis.Redis, words: Sequence[Argument]) -> Any:
 
 def translate(error: redis.exceptions.ResponseError) -> Exception:
     """The BufferRefusal that a function's error stands for; other errors as they are."""
+    if isinstance(error, redis.exceptions.OutOfMemoryError):
+        return BufferFull(f"Redis is at its memory limit: {error}")
     text = str(error).rpartition(" of pipeline caused error: ")[2]
     code, _, rest = text.partition(" ")
     if code in _ERRORS:

@@ -33,7 +33,7 @@ class Outcomes:
 
 
 def outcomes_from_counts(counts: Mapping[str, int]) -> Outcomes:
-    """Read the counters that the function ``finished`` keeps."""
+    """Read the counters that the functions ``push`` and ``reject`` keep."""
     rates: dict[str, list[int]] = {}
     for name, number in counts.items():
         if name.startswith("rate:"):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgpack
 import redis
 import structlog
 
@@ -22,6 +23,8 @@ from buffer.metrics import CODEC_SECONDS, PAYLOAD_BYTES
 from buffer.rollout import GroupId, GroupSummary, RolloutGroup
 
 _log = structlog.get_logger()
+
+_Word = str | bytes | int | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +78,26 @@ class Pushing(RunControl):
 
     def prepare(self, lease: Lease, summary: GroupSummary, body: bytes) -> Finished:
         """What is sent to push a group whose body is encoded already."""
-        words = self._functions.words(
-            "finished",
-            *self._report(lease, summary),
-            *(*summary.oldest, *summary.newest, encode_summary(summary)),
-            incarnation=lease.incarnation,
-        )
-        key = self._functions.key("body", lease.group, lease.attempt)
-        return Finished(str(lease.group), key, body, words)
+        versions = (*summary.oldest, *summary.newest)
+        words = _pack((*self._report(lease, summary), *versions, encode_summary(summary)))
+        name = str(lease.group)
+        key = self._functions.key("body", name, lease.attempt)
+        return Finished(name, key, body, words, lease.incarnation)
 
     def reject(self, lease: Lease, summary: GroupSummary) -> PushResult:
         """End a group that is not worth training on: place, lease and statistics in one call; no body."""
-        return _result(
-            self._functions.call("finished", *self._report(lease, summary), incarnation=lease.incarnation)
-        )
+        words = _pack(self._report(lease, summary))
+        return _result(self._functions.call("reject", words, incarnation=lease.incarnation))
 
-    def _report(self, lease: Lease, summary: GroupSummary) -> list[Argument]:
+    def _report(self, lease: Lease, summary: GroupSummary) -> tuple[_Word, ...]:
+        """The words that both ends of a group share (functions/groups.lua)."""
         history = observe(lease.history, summary, self.config.difficulty.memory)
         state = standing(history, self.config.difficulty, lease.group.epoch)
         tokens, samples = sum(summary.lengths), len(summary.lengths)
-        where = (str(lease.group), lease.attempt)
-        return [*where, history.pack(), state.name, state.epoch, summary.pass_rate, samples, tokens]
+        return (
+            *(str(lease.group), lease.attempt, history.pack()),
+            *(state.name, state.epoch, summary.pass_rate, samples, tokens),
+        )
 
     def drop(self, lease: Lease, reason: DropReason, tokens: int = 0) -> None:
         """Give a group up for good; ``tokens``: what was sampled of it."""
@@ -143,6 +145,11 @@ class Pushing(RunControl):
         if lost:
             self._functions.call("lose", *words)
         return len(lost)
+
+
+def _pack(words: Sequence[_Word]) -> bytes:
+    packed: bytes = msgpack.packb(words, use_bin_type=False)  # Lua's msgpack knows no bytes beside strings
+    return packed
 
 
 def _result(reply: list[bytes]) -> PushResult:

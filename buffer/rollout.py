@@ -167,8 +167,8 @@ class GroupSummary:
     @property
     def pass_rate(self) -> float:
         """Share of rollouts graded correct, errors left out; 0.0 if all are errors."""
-        graded = [verdict for verdict in self.verdicts if verdict != "error"]
-        return sum(verdict == "correct" for verdict in graded) / len(graded) if graded else 0.0
+        graded = len(self.verdicts) - self.verdicts.count("error")
+        return self.verdicts.count("correct") / graded if graded else 0.0
 
 
 def _sampled_sum(rollout: Rollout) -> float:

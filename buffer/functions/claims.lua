@@ -14,36 +14,28 @@ local function overdue(run, stage, need)
     return 0, -1
 end
 
-local function claimed_row(run, id, group)
-    return { id, group[ATTEMPT], redis.call('HGET', run.summaries, id) or '' }
+local function claimed(run, ids, groups)
+    local answer, summaries = { 'claimed' }, read_fields(run.summaries, ids)
+    for i, id in ipairs(ids) do answer[i + 1] = { id, groups[i][ATTEMPT], summaries[i] or '' } end
+    return answer
 end
 
 local KEEP_ENDED = 4 -- steps for which an ended group still answers late copies, beyond the staleness bound
 
 local function forget_ended(run)
     local old = key(run, 'ended', run.next - run.staleness - KEEP_ENDED)
-    for _, id in ipairs(redis.call('LRANGE', old, 0, -1)) do redis.call('HDEL', run.groups, id) end
+    bulk('HDEL', redis.call('LRANGE', old, 0, -1), run.groups)
     redis.call('DEL', old, key(run, 'outcomes', run.next - 64))
 end
 
 local function take(run, stage, need)
-    local popped, ids, answer = redis.call('ZPOPMIN', pending(run, stage), need), {}, { 'claimed' }
-    for i = 1, #popped, 2 do
-        local id = popped[i]
-        local group = read_group(run, id)
-        group[PLACE] = CLAIMED
-        write_group(run, id, group)
-        ids[#ids + 1] = id
-        answer[#answer + 1] = claimed_row(run, id, group)
-    end
-    append(claim_key(run, run.next), ids)
-    return answer
-end
-
-local function take_again(run, ids)
-    local answer = { 'claimed' }
-    for _, id in ipairs(ids) do answer[#answer + 1] = claimed_row(run, id, read_group(run, id)) end
-    return answer
+    local popped, ids = redis.call('ZPOPMIN', pending(run, stage), need), {}
+    for i = 1, #popped, 2 do ids[#ids + 1] = popped[i] end
+    local groups = read_groups(run, ids)
+    for _, group in ipairs(groups) do group[PLACE] = CLAIMED end
+    write_groups(run, ids, groups)
+    bulk('RPUSH', ids, claim_key(run, run.next))
+    return claimed(run, ids, groups)
 end
 
 -- The learner says again what it announced, in case this Redis forgot.
@@ -62,7 +54,7 @@ redis.register_function {
         local run, step = load_run(keys, args), tonumber(args[3])
         fence(run, args[2])
         local held = redis.call('LRANGE', claim_key(run, step), 0, -1)
-        if #held > 0 then return take_again(run, held) end
+        if #held > 0 then return claimed(run, held, read_groups(run, held)) end
         if step > run.next then return { 'behind', run.next } end
         if step < run.next then fail('STEP', 'step ' .. run.next .. ' is claimed next, not ' .. step) end
         announce(run, args[4])
@@ -109,20 +101,22 @@ local function give_back(run, id, group)
     redis.call('ZADD', pending(run, group[STAGE]), string.format('%.0f', group[STEP] * SLOT), id)
 end
 
--- A restore may want the body again: its newest token is no newer than a checkpoint begun.
-local function may_return(run, group)
-    return group[NEWEST] <= tonumber(redis.call('HGET', run.control, 'begun') or '0')
+-- A restore may want the body again where its newest token is no newer than a checkpoint begun.
+local function delete_useless(run, ids, groups)
+    ids, groups = choose(ids, groups, function(group) return group[NEWEST] > run.begun end)
+    delete_bodies(run, ids, groups)
+    return ids, groups
 end
 
-local function train(run, id, group)
-    forget_work(run, id, group)
-    if not may_return(run, group) then delete_body(run, id, group) end
-    group[PLACE] = TRAINED
-    write_group(run, id, group)
-end
-
-local function note_trained(run, ids, step)
-    append(trained_key(run, step), ids)
+-- These groups were trained at `step`.
+local function train(run, step, ids, groups)
+    for i, id in ipairs(ids) do
+        forget_work(run, id, groups[i])
+        groups[i][PLACE] = TRAINED
+    end
+    delete_useless(run, ids, groups)
+    write_groups(run, ids, groups)
+    bulk('RPUSH', ids, trained_key(run, step))
     count(run, TRAINED, #ids)
 end
 
@@ -130,6 +124,18 @@ end
 local function unknown(run)
     count(run, 'started')
     return { CLAIMED, stage_of(run, run.next), 0, '', '', '', 0, math.huge, false }
+end
+
+-- `ids` and what `more` holds beginning at `from`, each once.
+local function distinct(ids, more, from)
+    local seen, all = {}, {}
+    local function add(id)
+        if not seen[id] then all[#all + 1] = id end
+        seen[id] = true
+    end
+    for _, id in ipairs(ids) do add(id) end
+    for i = from, #more do add(more[i]) end
+    return all
 end
 
 local UNTRAINED = { [FLYING] = true, [PENDING] = true, [CLAIMED] = true }
@@ -141,16 +147,10 @@ redis.register_function {
     callback = function(keys, args)
         local run, step = load_run(keys, args), tonumber(args[3])
         fence(run, args[2])
-        local ids, trained = redis.call('LRANGE', claim_key(run, step), 0, -1), {}
-        for i = 4, #args do ids[#ids + 1] = args[i] end
-        for _, id in ipairs(ids) do
-            local group = read_group(run, id) or unknown(run)
-            if UNTRAINED[group[PLACE]] then
-                train(run, id, group)
-                trained[#trained + 1] = id
-            end
-        end
-        note_trained(run, trained, step)
+        local ids = distinct(redis.call('LRANGE', claim_key(run, step), 0, -1), args, 4)
+        local groups = read_groups(run, ids)
+        for i = 1, #ids do groups[i] = groups[i] or unknown(run) end
+        train(run, step, choose(ids, groups, function(group) return UNTRAINED[group[PLACE]] end))
         redis.call('DEL', claim_key(run, step))
         if run.next <= step then redis.call('HSET', run.control, 'next', step + 1) end
         ring(run, 'room', 'commit')
@@ -171,8 +171,7 @@ redis.register_function {
         for _, id in ipairs(redis.call('LRANGE', claim_key(run, step), 0, -1)) do
             local group = read_group(run, id)
             if ends[id] == TRAINED then
-                train(run, id, group)
-                note_trained(run, { id }, step - 1)
+                train(run, step - 1, { id }, { group })
             elseif ends[id] then
                 drop(run, id, group, ends[id], 0)
             else
@@ -195,28 +194,24 @@ redis.register_function {
     end,
 }
 
+local function is_known(group) return group end
+
 -- What was trained from step `from` to before `to` is in a checkpoint: no restore can want it back.
 local function forget_durable(run, from, to)
     for step = from, to - 1 do
-        for _, id in ipairs(redis.call('LRANGE', trained_key(run, step), 0, -1)) do
-            local group = read_group(run, id)
-            if group then delete_body(run, id, group) end
-            redis.call('HDEL', run.groups, id)
-        end
+        local ids = redis.call('LRANGE', trained_key(run, step), 0, -1)
+        delete_bodies(run, choose(ids, read_groups(run, ids), is_known))
+        bulk('HDEL', ids, run.groups)
         redis.call('DEL', trained_key(run, step))
     end
 end
 
--- Bodies of groups trained since that the checkpoint at `step` could not use.
-local function trim_bodies(run, step)
-    for later = step, run.next - 1 do
-        for _, id in ipairs(redis.call('LRANGE', trained_key(run, later), 0, -1)) do
-            local group = read_group(run, id)
-            if group and group[BODY] and not may_return(run, group) then
-                delete_body(run, id, group)
-                write_group(run, id, group)
-            end
-        end
+-- Bodies of groups trained since that the checkpoint begun last could not use.
+local function trim_bodies(run)
+    for step = run.begun, run.next - 1 do
+        local ids = redis.call('LRANGE', trained_key(run, step), 0, -1)
+        ids = choose(ids, read_groups(run, ids), function(group) return group[BODY] end)
+        write_groups(run, delete_useless(run, ids, read_groups(run, ids)))
     end
 end
 
@@ -228,7 +223,8 @@ redis.register_function {
         fence(run, args[2])
         forget_durable(run, tonumber(redis.call('HGET', run.control, 'durable')), step)
         redis.call('HSET', run.control, 'durable', step, 'begun', step)
-        trim_bodies(run, step)
+        run.begun = step
+        trim_bodies(run)
         return 1
     end,
 }

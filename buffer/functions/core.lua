@@ -19,7 +19,7 @@ end
 local function load_run(keys, args)
     local run = keys[1]
     local row = redis.call('HMGET', run .. ':control', 'incarnation', 'lineage', 'next', 'staleness', 'steps',
-        'stages', 'stopping', 'reject_limit', 'schema')
+        'stages', 'stopping', 'reject_limit', 'schema', 'begun', 'paused', 'epoch', 'draw_floor')
     if not row[1] then fail('LOST', 'this Redis knows nothing of the run') end
     if args[1] ~= '' and args[1] ~= row[1] then fail('LOST', 'the run was begun anew in this Redis') end
     if row[9] ~= SCHEMA then fail('SCHEMA', 'the run was begun with schema ' .. row[9] .. ', this is ' .. SCHEMA) end
@@ -28,7 +28,8 @@ local function load_run(keys, args)
         summaries = run .. ':summaries', progress = run .. ':progress', lost = run .. ':lost',
         lineage = tonumber(row[2]), next = tonumber(row[3]), staleness = tonumber(row[4]),
         steps = tonumber(row[5]), stages = cmsgpack.unpack(row[6]), stopping = row[7],
-        reject_limit = tonumber(row[8]),
+        reject_limit = tonumber(row[8]), begun = tonumber(row[10]), paused = row[11] == '1', epoch = row[12],
+        draw_floor = tonumber(row[13] or '0'), [FLYING] = {}, [PENDING] = {},
     }
 end
 
@@ -44,9 +45,59 @@ local function key(run, name, part)
     return part and run.run .. ':' .. name .. ':' .. part or run.run .. ':' .. name
 end
 
-local function flying(run, stage) return key(run, 'in_flight', stage) end
-local function pending(run, stage) return key(run, 'pending', stage) end
+-- Keys by stage, put together once in a call.
+local function staged(run, name, stage)
+    local known = run[name]
+    known[stage] = known[stage] or key(run, name, stage)
+    return known[stage]
+end
+
+local function flying(run, stage) return staged(run, FLYING, stage) end
+local function pending(run, stage) return staged(run, PENDING, stage) end
 local function body_key(run, id, attempt) return run.run .. ':body:' .. id .. ':' .. attempt end
+
+local PIECE = 1000 -- an even number of words: `unpack` bears only some thousands
+
+-- Calls `command` with all `words`, on the key `name` if there is one.
+local function bulk(command, words, name)
+    for from = 1, #words, PIECE do
+        local to = math.min(from + PIECE - 1, #words)
+        if name then redis.call(command, name, unpack(words, from, to)) else redis.call(command, unpack(words, from, to)) end
+    end
+end
+
+-- Values of the hash `name`, in the order of `fields`; false where there is none.
+local function read_fields(name, fields)
+    local values = {}
+    for from = 1, #fields, PIECE do
+        local some = redis.call('HMGET', name, unpack(fields, from, math.min(from + PIECE - 1, #fields)))
+        for i = 1, #some do values[from + i - 1] = some[i] end
+    end
+    return values
+end
+
+local function read_groups(run, ids)
+    local groups = read_fields(run.groups, ids)
+    for i = 1, #ids do groups[i] = groups[i] and cmsgpack.unpack(groups[i]) end
+    return groups
+end
+
+local function write_groups(run, ids, groups)
+    local words = {}
+    for i, id in ipairs(ids) do
+        words[2 * i - 1], words[2 * i] = id, cmsgpack.pack(groups[i])
+    end
+    bulk('HSET', words, run.groups)
+end
+
+-- Those groups, with their ids, for which `fits` holds; unknown ones left out.
+local function choose(ids, groups, fits)
+    local some, chosen = {}, {}
+    for i, id in ipairs(ids) do
+        if groups[i] and fits(groups[i]) then some[#some + 1], chosen[#chosen + 1] = id, groups[i] end
+    end
+    return some, chosen
+end
 
 local function read_group(run, id)
     local packed = redis.call('HGET', run.groups, id)
@@ -78,11 +129,6 @@ local function capacity(run, stage, from, to)
     return math.max(0, last - first + 1) * batch_of(run, stage)
 end
 
--- Appends many at once; `unpack` bears only some thousands.
-local function append(list, ids)
-    for from = 1, #ids, 1000 do redis.call('RPUSH', list, unpack(ids, from, math.min(from + 999, #ids))) end
-end
-
 local function pending_until(run, stage, step)
     return redis.call('ZCOUNT', pending(run, stage), '-inf', '(' .. string.format('%.0f', (step + 1) * SLOT))
 end
@@ -109,26 +155,35 @@ local function valid(run, lineage, step)
     return limit == -1 or step <= limit
 end
 
--- A group leaves its place for good: nothing of it stays but what answers a late copy.
-local function forget_work(run, id, group)
+local function leave_place(run, id, group)
     if group[PLACE] == FLYING then
         redis.call('ZREM', flying(run, group[STAGE]), id)
         if group[ACTOR] == '' then redis.call('ZREM', run.lost, id) end
-        redis.call('HDEL', run.progress, id)
     elseif group[PLACE] == PENDING then
         redis.call('ZREM', pending(run, group[STAGE]), id)
     end
 end
 
-local function delete_body(run, id, group)
-    if group[BODY] then redis.call('UNLINK', body_key(run, id, group[ATTEMPT])) end
-    redis.call('HDEL', run.summaries, id)
-    group[BODY] = false
+-- A group leaves its place for good: nothing of it stays but what answers a late copy.
+local function forget_work(run, id, group)
+    leave_place(run, id, group)
+    if group[PLACE] == FLYING then redis.call('HDEL', run.progress, id) end
+end
+
+local function delete_bodies(run, ids, groups)
+    local bodies = {}
+    for i, id in ipairs(ids) do
+        local group = groups[i]
+        if group[BODY] then bodies[#bodies + 1] = body_key(run, id, group[ATTEMPT]) end
+        group[BODY] = false
+    end
+    bulk('UNLINK', bodies)
+    bulk('HDEL', ids, run.summaries)
 end
 
 local function finish(run, id, group, place)
     forget_work(run, id, group)
-    delete_body(run, id, group)
+    delete_bodies(run, { id }, { group })
     group[PLACE] = place
     write_group(run, id, group)
     redis.call('RPUSH', key(run, 'ended', run.next), id)

@@ -8,13 +8,32 @@ local function bucket(rate)
     end
 end
 
--- Statistics of all finished groups, flat ones too, under the step that is claimed next.
-local function note_outcome(run, source, pass_rate, samples, tokens)
-    local outcomes = key(run, 'outcomes', run.next)
-    redis.call('HINCRBY', outcomes, 'rate:' .. source .. ':' .. bucket(pass_rate), 1)
-    redis.call('HINCRBY', outcomes, 'samples', samples)
-    redis.call('HINCRBY', outcomes, 'tokens', tokens)
+-- A finished group comes as a msgpack array with these positions; a flat one ends with its tokens.
+local ID, COPY, HISTORY, STANDING, UNTIL_EPOCH, PASS_RATE, SAMPLES, TOKENS = 1, 2, 3, 4, 5, 6, 7, 8
+local OLDEST_LINEAGE, OLDEST, NEWEST_LINEAGE, NEWEST_STEP, SUMMARY = 9, 10, 11, 12, 13
+
+-- What finished groups tell of themselves and their prompts, flat ones too; written at once for all of them.
+local function new_reports() return { histories = {}, outcomes = { samples = 0, tokens = 0 } } end
+
+local function report(run, reports, word, source)
+    local prompt, outcomes = string.match(word[ID], '^%d+%.(%d+)%.'), reports.outcomes
+    local histories, rate = reports.histories, 'rate:' .. source .. ':' .. bucket(word[PASS_RATE])
+    histories[#histories + 1], histories[#histories + 2] = prompt, word[HISTORY]
+    outcomes[rate] = (outcomes[rate] or 0) + 1
+    outcomes.samples, outcomes.tokens = outcomes.samples + word[SAMPLES], outcomes.tokens + word[TOKENS]
+    judge(run, prompt, source, word[STANDING], word[UNTIL_EPOCH])
 end
+
+-- Outcomes are kept under the step that is claimed next.
+local function write_reports(run, reports)
+    if #reports.histories == 0 then return end
+    bulk('HSET', reports.histories, key(run, 'history'))
+    for name, number in pairs(reports.outcomes) do
+        redis.call('HINCRBY', key(run, 'outcomes', run.next), name, number)
+    end
+end
+
+local ACCEPTED = { 'accepted', '' }
 
 -- A copy that comes after the group's end, or after another copy, is no group of its own.
 local function late(run, id, group, attempt)
@@ -41,51 +60,86 @@ local function refuse(run, id, group, attempt, reason, tokens)
     return { 'refused', reason }
 end
 
--- ARGV: incarnation, group, attempt, history, standing, until epoch, pass rate, samples, tokens, then for a push:
--- oldest lineage, oldest step, newest lineage, newest step, summary, and the body if it was not set beside the
--- call. Without all of these the group was flat: a reject.
-local function finished(keys, args)
-    local run, id, attempt, tokens = load_run(keys, args), args[2], args[3], tonumber(args[9])
-    local group = read_group(run, id)
+-- Why a pushed group cannot be trained on; nil if it can.
+local function unfit(run, word)
+    if not (valid(run, word[NEWEST_LINEAGE], word[NEWEST_STEP]) and valid(run, word[OLDEST_LINEAGE], word[OLDEST])) then
+        return 'invalid lineage'
+    elseif word[OLDEST] + run.staleness < run.next then
+        return 'stale'
+    end
+end
+
+-- One group of a push. Places change at once, for admission counts them; `batch` collects the rest.
+local function push_one(run, batch, word, group)
+    local id, attempt = word[ID], word[COPY]
     if not group or group[PLACE] ~= FLYING then return late(run, id, group, attempt) end
-    if args[10] then
-        local oldest = tonumber(args[11])
-        local newest = tonumber(args[13])
-        local one_version = args[10] == args[12] and oldest == newest
-        if not (valid(run, args[12], newest) and (one_version or valid(run, args[10], oldest))) then
-            return refuse(run, id, group, attempt, 'invalid lineage', tokens)
-        elseif oldest + run.staleness < run.next then
-            return refuse(run, id, group, attempt, 'stale', tokens)
-        elseif not room_to_age(run, group, oldest) then -- another copy is at work on fresher weights
-            redis.call('UNLINK', body_key(run, id, attempt))
-            return { 'duplicate', '' }
-        end
-        forget_work(run, id, group)
-        group[STEP], group[LINEAGE], group[NEWEST], group[BODY] = oldest, tonumber(args[12]), newest, true
-        group[PLACE], group[ATTEMPT] = PENDING, attempt
-        write_group(run, id, group)
-        if args[15] then redis.call('SET', body_key(run, id, attempt), args[15]) end
-        redis.call('HSET', run.summaries, id, args[14])
-        local arrival = count(run, 'pushed') % SLOT
-        redis.call('ZADD', pending(run, group[STAGE]), string.format('%.0f', oldest * SLOT + arrival), id)
-    else
-        group[ATTEMPT] = attempt
+    local reason = unfit(run, word)
+    if reason then return refuse(run, id, group, attempt, reason, word[TOKENS]) end
+    if not room_to_age(run, group, word[OLDEST]) then -- another copy is at work on fresher weights
+        redis.call('UNLINK', body_key(run, id, attempt))
+        return { 'duplicate', '' }
+    end
+    leave_place(run, id, group)
+    group[STEP], group[LINEAGE], group[NEWEST] = word[OLDEST], word[NEWEST_LINEAGE], word[NEWEST_STEP]
+    group[PLACE], group[ATTEMPT], group[BODY] = PENDING, attempt, true
+    local n = #batch.ids + 1
+    local arrival = (batch.pushed + n) % SLOT
+    redis.call('ZADD', pending(run, group[STAGE]), string.format('%.0f', word[OLDEST] * SLOT + arrival), id)
+    batch.ids[n], batch.groups[n] = id, group
+    batch.summaries[2 * n - 1], batch.summaries[2 * n] = id, word[SUMMARY]
+    report(run, batch.reports, word, group[SOURCE])
+    return ACCEPTED
+end
+
+local function write_batch(run, batch)
+    if #batch.ids == 0 then return end
+    write_groups(run, batch.ids, batch.groups)
+    bulk('HSET', batch.summaries, run.summaries)
+    bulk('HDEL', batch.ids, run.progress)
+    write_reports(run, batch.reports)
+    count(run, 'pushed', #batch.ids)
+    ring(run, 'work', 'push')
+end
+
+-- ARGV: incarnation, then the words of each group; their bodies were set in the same transaction. Not above the memory
+-- limit. Returns outcome and reason of each.
+redis.register_function('magicrl_v1_push', function(keys, args)
+    local run, words, ids, known, replies = load_run(keys, args), {}, {}, {}, {}
+    for i = 2, #args do
+        words[i - 1] = cmsgpack.unpack(args[i])
+        ids[i - 1] = words[i - 1][ID]
+    end
+    local batch = { ids = {}, groups = {}, summaries = {}, reports = new_reports(),
+        pushed = tonumber(redis.call('HGET', run.books, 'pushed') or '0') }
+    local groups = read_groups(run, ids)
+    for i, id in ipairs(ids) do
+        known[id] = known[id] or groups[i] -- two copies of a group share its record
+        replies[i] = push_one(run, batch, words[i], known[id])
+    end
+    write_batch(run, batch)
+    return replies
+end)
+
+-- ARGV: incarnation, words. The group was flat.
+redis.register_function {
+    function_name = 'magicrl_v1_reject', flags = { 'allow-oom' },
+    callback = function(keys, args)
+        local run, word, reports = load_run(keys, args), cmsgpack.unpack(args[2]), new_reports()
+        local id, group = word[ID], read_group(run, word[ID])
+        if not group or group[PLACE] ~= FLYING then return late(run, id, group, word[COPY]) end
+        group[ATTEMPT] = word[COPY]
         finish(run, id, group, REJECTED)
         local flat = redis.call('HINCRBY', run.control, 'flat_in_a_row', 1)
-        local limit = run.reject_limit * batch_of(run, stage_of(run, run.next))
-        if flat >= limit and not run.stopping then
+        if flat >= run.reject_limit * batch_of(run, stage_of(run, run.next)) and not run.stopping then
             redis.call('HSET', run.control, 'stopping', 'data exhausted')
             ring(run, 'room', 'stop')
         end
-    end
-    note_outcome(run, group[SOURCE], tonumber(args[7]), tonumber(args[8]), tokens)
-    report(run, id, group, args[4], args[5], tonumber(args[6]))
-    ring(run, 'work', id)
-    return { 'accepted', '' }
-end
-
-redis.register_function { function_name = 'magicrl_v1_finished', flags = { 'allow-oom' }, callback = finished }
-redis.register_function { function_name = 'magicrl_v1_push', callback = finished } -- with a body: not above the limit
+        report(run, reports, word, group[SOURCE])
+        write_reports(run, reports)
+        ring(run, 'work', id)
+        return ACCEPTED
+    end,
+}
 
 -- ARGV: incarnation, group, attempt, reason, tokens.
 redis.register_function {

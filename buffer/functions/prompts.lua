@@ -44,6 +44,7 @@ end
 -- Starts the next epoch; false if there is nothing left to draw.
 local function next_epoch(run)
     local epoch, sources, total = redis.call('HINCRBY', run.control, 'epoch', 1), weights(run), 0
+    run.epoch = tostring(epoch)
     for source in pairs(sources) do
         wake(run, source, epoch)
         total = total + eligible(run, source)
@@ -109,19 +110,18 @@ end
 
 -- Draws of one prompt within one epoch are numbered on, from 0 or, in a run restored from a snapshot, from a
 -- number that no lost group had.
-local function number_draw(run, epoch, prompt)
+local function number_draw(run, prompt)
     local draws = key(run, 'draws')
     local last, n = string.match(redis.call('HGET', draws, prompt) or '', '^(%d+):(%d+)$')
-    n = last == epoch and tonumber(n) + 1 or tonumber(redis.call('HGET', run.control, 'draw_floor') or '0')
-    redis.call('HSET', draws, prompt, epoch .. ':' .. n)
+    n = last == run.epoch and tonumber(n) + 1 or run.draw_floor
+    redis.call('HSET', draws, prompt, run.epoch .. ':' .. n)
     return n
 end
 
 local function start(run, holder, stage)
     local prompt, source = draw(run)
     if not prompt then return nil end
-    local epoch = redis.call('HGET', run.control, 'epoch')
-    local id = epoch .. '.' .. prompt .. '.' .. number_draw(run, epoch, prompt)
+    local id = run.epoch .. '.' .. prompt .. '.' .. number_draw(run, prompt)
     local group = { FLYING, stage, holder.step, holder.attempt, holder.actor, source, holder.lineage, 0, false }
     write_group(run, id, group)
     redis.call('ZADD', flying(run, stage), holder.step, id)
@@ -159,7 +159,7 @@ end
 
 local function why_not(run, lineage, step)
     if run.stopping then return 'stopping' end
-    if redis.call('HGET', run.control, 'paused') == '1' then return 'paused' end
+    if run.paused then return 'paused' end
     if not valid(run, lineage, step) or step + run.staleness < run.next then return 'stale' end
 end
 
@@ -202,10 +202,8 @@ redis.register_function {
     end,
 }
 
--- What a finished group says of its prompt: its new history and whether it goes on, rests or retires.
-local function report(run, id, group, history, standing, until_epoch)
-    local prompt, source = string.match(id, '^%d+%.(%d+)%.'), group[SOURCE]
-    redis.call('HSET', key(run, 'history'), prompt, history)
+-- What a finished group says of its prompt: whether it goes on, rests or retires.
+local function judge(run, prompt, source, standing, until_epoch)
     if standing == 'active' then return end
     redis.call('SREM', key(run, 'ready', source), prompt)
     redis.call('SREM', key(run, 'drawn', source), prompt)

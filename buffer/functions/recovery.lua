@@ -78,8 +78,7 @@ local function return_claims(run, old_next, ids)
         for _, id in ipairs(redis.call('LRANGE', claim_key(run, step), 0, -1)) do
             local group = read_group(run, id)
             if step < run.next then
-                train(run, id, group)
-                note_trained(run, { id }, step)
+                train(run, step, { id }, { group })
             else
                 group[PLACE] = PENDING
                 write_group(run, id, group)
@@ -143,7 +142,7 @@ redis.register_function {
         number = number + 1
         redis.call('HSET', key(run, 'lineages'), number, args[2] .. ':' .. args[3])
         write_ancestry(run, number)
-        run.lineage, run.next = number, tonumber(args[3])
+        run.lineage, run.next, run.begun = number, tonumber(args[3]), tonumber(args[3])
         redis.call('HSET', run.control, 'lineage', number, 'next', run.next, 'begun', run.next,
             'durable', run.next, 'flat_in_a_row', 0)
         redis.call('HDEL', run.control, 'stopping', 'announced', 'paused')

@@ -53,6 +53,38 @@ def test_a_repeated_push_is_accepted_and_another_copy_is_not(make_world: Any) ->
     assert len(list(world.buffer.client.scan_iter("*:body:*"))) == 1
 
 
+def test_groups_pushed_together_are_judged_one_by_one(make_world: Any) -> None:
+    """Both copies of two groups and one of a third: the first copy in wins, within one push too."""
+    world = make_world(batch=2, staleness=1)
+    first = world.start(4)
+    world.buffer.release("g0")
+    copies = {lease.group: lease for lease in world.start(4, actor="g1")}
+    second = [copies[lease.group] for lease in first]
+    pairs = [
+        (lease, world.make_group(lease)) for lease in (first[0], second[0], second[1], first[1], second[2])
+    ]
+    outcomes = [result.outcome for result in world.buffer.push_many(pairs)]
+    assert outcomes == ["accepted", "duplicate", "accepted", "duplicate", "accepted"]
+    assert world.buffer.books() == Books(started=4, in_flight=1, pending=3)
+    assert len(list(world.buffer.client.scan_iter("*:body:*"))) == 3
+    claim = world.buffer.claim(1, 0)
+    assert [group.summary.id for group in claim.groups] == [first[0].group, first[1].group]
+    assert [group.id for group in world.buffer.fetch(claim.groups)] == [first[0].group, first[1].group]
+
+
+def test_admission_sees_every_group_of_a_push(make_world: Any) -> None:
+    """At step 1 two groups may still have version 0 as their oldest; the third of one push may not."""
+    world = make_world(batch=2, staleness=1)
+    world.finish(world.start(2))
+    world.buffer.claim(1, 0)
+    world.buffer.commit(1, 0)
+    leases = world.start(4, step=1)
+    spans = [(PolicyVersion(1, 0), 3), (PolicyVersion(1, 1), 3)]
+    results = world.buffer.push_many([(lease, world.make_group(lease, spans=spans)) for lease in leases])
+    assert [result.outcome for result in results] == ["accepted", "accepted", "duplicate", "duplicate"]
+    assert world.buffer.books() == Books(started=6, in_flight=2, pending=2, trained=2)
+
+
 def test_late_copies_are_refused_after_the_commit_too(make_world: Any) -> None:
     world = make_world(batch=2, staleness=0)
     leases = world.start(2)
