@@ -7,10 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from buffer.config import BufferConfig
+from buffer.dataset import DatasetError, read_dataset
 from ops.config import Config, ConfigError, MetricsConfig, RayConfig
 from ops.doctor import machine, services, software
-from ops.doctor.finding import Check, Finding, fail, passed, run_check
+from ops.doctor.finding import Check, Finding, fail, passed, run_check, warn
 from ops.model_folder import check_model_folder
+from ops.session import columns_of
 from rewards.config import RewardsConfig
 
 OPTIMIZER_FACTOR = 8
@@ -39,6 +41,9 @@ def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]
     }
     if config is not None:
         checks |= {"model": partial(model, config), "data": partial(data, config)}
+        checks["trackers"] = partial(software.trackers, config.trackers)
+        if config.ray.address is None:
+            checks["gpus of the run"] = partial(machine.enough_gpus, config.actors, config.learner)
     for name, check in checks.items():
         if only in (None, name):
             yield from run_check(name, check)
@@ -56,13 +61,24 @@ def model(config: Config) -> Iterator[Finding]:
 
 
 def data(config: Config) -> Iterator[Finding]:
-    """The problem files are there."""
-    paths = [*config.data.train, *([config.data.test] if config.data.test else [])]
-    missing = [str(path) for path in paths if not path.is_file()]
-    if missing:
-        yield fail("data", f"no file: {', '.join(missing)}", "correct data.train and data.test")
-    else:
-        yield passed("data", f"{len(paths)} files")
+    """The problems can be read, and what is set aside of them."""
+    files = {"data.train": config.data.train, "data.test": (config.data.test,) if config.data.test else ()}
+    for name, paths in files.items():
+        missing = [str(path) for path in paths if not path.is_file()]
+        if missing:
+            yield fail(name, f"no file: {', '.join(missing)}", f"correct {name}")
+        elif paths:
+            yield _read(name, config, paths)
+
+
+def _read(name: str, config: Config, paths: tuple[Path, ...]) -> Finding:
+    try:
+        rows = read_dataset(paths, columns_of(config))
+    except DatasetError as error:
+        return fail(name, str(error), f"correct {name}, data.question or data.answer")
+    if rows.skipped:
+        return warn(name, rows.summary(), "rows that are set aside are not trained on: look at the first")
+    return passed(name, rows.summary())
 
 
 def space(config: Config | None) -> Iterator[Finding]:

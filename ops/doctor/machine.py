@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from actors.config import ActorsConfig
+from learner.config import LearnerConfig
 from ops.doctor.finding import Finding, fail, passed, warn
 from ops.doctor.software import version_of
 
@@ -79,6 +81,24 @@ def gpus() -> Iterator[Finding]:
         )
     else:
         yield passed("gpu", "none; everything runs on the CPU")
+
+
+def enough_gpus(actors: ActorsConfig, learner: LearnerConfig) -> Iterator[Finding]:
+    """For a run that starts its own Ray: what it asks for is there, or it would wait for it in vain."""
+    there = len(_gpu_names())
+    generators = actors.num_gpus * actors.generators
+    ranks = learner.gpus_per_rank * learner.ranks if learner.gpus_per_rank is not None else 0
+    seen = f"{generators + ranks:g} asked for, {there} here"
+    if generators + ranks > there:
+        fix = (
+            "lower actors.generators, actors.num_gpus, learner.ranks or gpus_per_rank, or join a ray.address"
+        )
+        yield fail("gpus of the run", seen, fix)
+    elif 0 < there < learner.ranks and learner.gpus_per_rank is None:
+        fix = "lower learner.ranks, or set learner.gpus_per_rank (0: train on CPUs)"
+        yield fail("gpus of the run", f"{learner.ranks} learner ranks, {there} GPUs here", fix)
+    else:
+        yield passed("gpus of the run", seen)
 
 
 def _gpu_names() -> list[str]:

@@ -29,8 +29,7 @@ def redis(config: RedisConfig) -> Iterator[Finding]:
     try:
         client = connect(config)
     except RedisUnusable as error:
-        text, _, fix = str(error).partition(": ")
-        yield fail("redis", text, fix or "correct buffer.redis")
+        yield fail("redis", *_seen_and_fix(error))
         return
     info = client.info()
     yield passed("redis", f"{info['redis_version']}, noeviction, {info['connected_clients']} clients")
@@ -46,12 +45,19 @@ def _own_redis() -> Iterator[Finding]:
     try:
         server = find_server()
     except RedisUnusable as error:
-        yield fail("redis", str(error).partition(":")[0], str(error).partition(": ")[2])
+        yield fail("redis", *_seen_and_fix(error))
         return
     output = subprocess.run(
         [server, "--version"], capture_output=True, text=True, timeout=10, check=False
     ).stdout
     yield passed("redis", f"{server}, {output.partition('v=')[2].split(' ')[0]}; a run starts its own")
+
+
+def _seen_and_fix(error: RedisUnusable) -> tuple[str, str]:
+    """Its line says what is wrong, then after the last "; ", or else the last ": ", what to do."""
+    text = str(error)
+    seen, _, fix = text.rpartition("; " if "; " in text else ": ")
+    return (seen, fix) if seen else (text, "correct buffer.redis")
 
 
 def ray(config: RayConfig) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from ops.doctor.finding import Finding, fail, passed, warn
+from ops.trackers import TrackersConfig
 
 OLDEST_RAY = (2, 52)
 
@@ -82,3 +83,17 @@ def version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def trackers(config: TrackersConfig) -> Iterator[Finding]:
+    """The packages of the trackers that are wanted; without one its numbers are left out, nothing else."""
+    wanted = {
+        "tensorboard": (config.tensorboard, "tensorboard"),
+        "wandb": (config.wandb is not None, "wandb"),
+        "mlflow": (config.mlflow is not None, "mlflow-skinny"),
+    }
+    for name, (used, package) in wanted.items():
+        if used and not (version_of(package) or version_of(name)):
+            yield warn(f"tracker {name}", "its package is not installed", f"pip install 'magicrl[{name}]'")
+        elif used:
+            yield passed(f"tracker {name}", version_of(package) or version_of(name) or "")

@@ -15,12 +15,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from actors.config import ActorsConfig
 from buffer.config import RedisConfig
 from buffer.server import EmbeddedRedis, connect
+from learner.config import LearnerConfig
 from ops.commands.doctor import app
 from ops.config import MetricsConfig, RayConfig
 from ops.doctor import machine, services, software
 from ops.doctor.finding import Finding, Status, passed, run_check
+from ops.trackers import MlflowConfig, TrackersConfig, WandbConfig
 
 
 def statuses(findings: Iterator[Finding]) -> dict[str, Status]:
@@ -128,7 +131,8 @@ def test_redis_password(server: EmbeddedRedis) -> None:
 def test_no_redis_at_the_address() -> None:
     (finding,) = services.redis(RedisConfig(url="redis://127.0.0.1:1"))
     assert finding.status == "fail"
-    assert finding.fix
+    assert "refused" in finding.seen
+    assert finding.fix == "start it or set redis.url"
 
 
 def test_ray_cluster_authentication(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -173,6 +177,55 @@ def test_a_taken_metrics_port() -> None:
     assert "metrics.port" in finding.fix
 
 
+@pytest.mark.parametrize(
+    ("content", "host", "status", "text"),
+    [
+        ("secret", "0.0.0.0", "pass", "whoever has the token"),
+        ("\n", "0.0.0.0", "fail", "the file is empty"),
+        (None, "0.0.0.0", "fail", "No such file"),
+        (None, "127.0.0.1", "fail", "No such file"),
+    ],
+)
+def test_who_may_read_the_metrics(
+    content: str | None, host: str, status: Status, text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+    access, _ = services.metrics(MetricsConfig(host=host, token_file=path))
+    assert access.status == status
+    assert text in access.seen
+    (finding, _) = services.metrics(MetricsConfig(host="0.0.0.0"))
+    assert (finding.status, "metrics.token_file" in finding.fix) == ("fail", True)
+
+
+def test_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(machine, "_gpu_names", lambda: names)
+    on_gpus = ActorsConfig(generators=2, num_gpus=1)
+    (missing,) = machine.enough_gpus(on_gpus, LearnerConfig())
+    assert (missing.status, missing.seen) == ("fail", "2 asked for, 0 here")
+    names.extend(["NVIDIA H200"] * 3)
+    assert statuses(machine.enough_gpus(on_gpus, LearnerConfig())) == {"gpus of the run": "pass"}
+    crowded = machine.enough_gpus(on_gpus, LearnerConfig(ranks=2, gpus_per_rank=1))
+    assert statuses(crowded) == {"gpus of the run": "fail"}
+    assert statuses(machine.enough_gpus(ActorsConfig(), LearnerConfig(ranks=4))) == {
+        "gpus of the run": "fail"
+    }
+    none = machine.enough_gpus(ActorsConfig(), LearnerConfig(ranks=4, gpus_per_rank=0))
+    assert statuses(none) == {"gpus of the run": "pass"}
+
+
+def test_trackers_whose_package_is_not_installed(installed: dict[str, str]) -> None:
+    installed["mlflow"] = "3.0.0"
+    config = TrackersConfig(wandb=WandbConfig(), mlflow=MlflowConfig())
+    found = {finding.name: finding for finding in software.trackers(config)}
+    assert found["tracker wandb"].fix == "pip install 'magicrl[wandb]'"
+    assert {finding.status for finding in found.values()} == {"warn", "pass"}
+    assert found["tracker mlflow"].status == "pass"
+    assert list(software.trackers(TrackersConfig(tensorboard=False))) == []
+
+
 def test_a_check_that_breaks_is_a_finding() -> None:
     def broken() -> Iterator[Finding]:
         yield passed("it", "half")
@@ -186,13 +239,18 @@ def test_the_command_names_what_is_missing(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     run = {"name": "r", "steps": 3, "folder": str(tmp_path)}
     stages = [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}]
-    model, data = {"path": str(tmp_path / "model")}, {"train": [str(tmp_path / "none.parquet")]}
+    test = tmp_path / "test.jsonl"
+    test.write_text('{"question": "1+1", "answer": "2"}\n{"question": "1+2"}\n')
+    model = {"path": str(tmp_path / "model")}
+    data = {"train": [str(tmp_path / "none.parquet")], "test": str(test)}
     config.write_text(yaml.safe_dump({"run": run, "model": model, "data": data, "stages": stages}))
     result = CliRunner().invoke(app, [str(config), "--json"])
     assert result.exit_code == 1
     findings = {found["name"]: found for found in map(json.loads, result.output.splitlines())}
-    assert findings["model"]["status"] == findings["data"]["status"] == "fail"
-    assert "none.parquet" in findings["data"]["seen"]
+    assert findings["model"]["status"] == findings["data.train"]["status"] == "fail"
+    assert "none.parquet" in findings["data.train"]["seen"]
+    assert findings["data.test"]["status"] == "warn"
+    assert "1 rows, 1 set aside" in findings["data.test"]["seen"]
     assert all(found["fix"] for found in findings.values() if found["status"] != "pass")
 
 
