@@ -263,7 +263,7 @@ def test_weights_come_without_a_shared_folder(
         fleet = Fleet(base.model_copy(update={"weights": places.inside, "buffer": buffer}), start=scripted)
         fleet.start(1, seconds=60)
         with training(small_run, steps=1000):
-            wait_until(fleet, lambda: fleet.reports() and fleet.reports()[0]["loads"] > 3, 60)
+            wait_until(fleet, lambda: any(report["loads"] > 3 for report in ready(fleet)), 60)
         fleet.stop(seconds=30)
         small_run.weights.close()
     assert str(places.inside).startswith(transport)

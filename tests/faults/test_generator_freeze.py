@@ -1,0 +1,166 @@
+"""Generators frozen for longer than their lease, thawed again, or killed at any moment of their work."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.config import ActorsConfig
+from actors.engine import SamplingLimits
+from actors.generator import StageRules
+from actors.roster import Roster
+from actors.spec import GeneratorSpec
+from rewards.config import RewardsConfig
+
+PROGRAM = Path(__file__).with_name("scripted_generator.py")
+LEASE_SECONDS = 2.0
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Any]:
+    path = Path(__file__).parents[1] / "actors" / "conftest.py"
+    found = importlib.util.spec_from_file_location("actors_fixtures", path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules["actors_fixtures"] = module
+    found.loader.exec_module(module)
+    small = module.SmallRun(tmp_path, staleness=2, lease_seconds=LEASE_SECONDS)
+    small.publish(0)
+    yield small
+    small.close()
+
+
+@pytest.fixture
+def start(run: Any) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Starts one more generator of the run; what is left of them at the end is killed."""
+    spec = GeneratorSpec(
+        run="small",
+        redis_url=run.server.url,
+        model=run.folder,
+        weights=run.weights.root,
+        data=(run.data,),
+        stages=(StageRules(SamplingLimits(max_tokens=48)),),
+        buffer=run.config.model_copy(update={"selection": "all"}),
+        rewards=RewardsConfig(workers=1),
+        actors=ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.3),
+    )
+    environment = os.environ | {"SPEC": spec.model_dump_json(), "OMP_NUM_THREADS": "1"}
+    processes: list[subprocess.Popen[bytes]] = []
+    numbers = count()
+
+    def begin() -> subprocess.Popen[bytes]:
+        slot = next(numbers)
+        command = [sys.executable, str(PROGRAM), f"generator-{slot}", str(slot)]
+        processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+class Learner:
+    """Trains on a thread of its own until the block ends."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._train, daemon=True)
+        self.steps = 0
+        self.failure: Exception | None = None
+
+    def _train(self) -> None:
+        try:
+            while not self._end.is_set():
+                self._run.train(self.steps, 60.0)
+                self.steps += 1
+        except Exception as error:  # noqa: BLE001 - raised where the block ends
+            self.failure = error
+
+    def __enter__(self) -> Learner:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end.set()
+        self._thread.join(90)
+        self._run.buffer.stop("enough")
+        if self.failure is not None:
+            raise self.failure
+
+    def wait_for(self, more: int, seconds: float = 60.0) -> None:
+        """Until so many more steps are trained."""
+        target, deadline = self.steps + more, time.monotonic() + seconds
+        while self.steps < target:
+            assert self.failure is None, self.failure
+            assert time.monotonic() < deadline, f"{self.steps} steps, not {target}"
+            time.sleep(0.05)
+
+
+def assert_sound(run: Any) -> None:
+    """The books balance, no group was trained twice, none was stale, and no response went back in version."""
+    books = run.buffer.books()
+    assert books.balanced
+    assert books.trained == len(run.groups)
+    assert len({group.id for group in run.groups}) == len(run.groups)
+    for index, group in enumerate(run.groups):
+        assert 0 <= index // 4 - min(s.version for r in group.rollouts for s in r.spans).step <= 2
+        for rollout in group.rollouts:
+            assert all(before.version < after.version for before, after in pairwise(rollout.spans))
+
+
+def test_frozen_longer_than_its_lease_and_thawed_again(run: Any, start: Any) -> None:
+    frozen, other = start(), start()
+    roster = Roster(run.client, "small")
+    with Learner(run) as learner:
+        wait_until(lambda: len(roster.reports()) == 2, 60)
+        learner.wait_for(2)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        wait_until(lambda: run.buffer.books().counters.get("reissued", 0) > 0, 30)
+        learner.wait_for(3)
+        os.kill(frozen.pid, signal.SIGCONT)
+        learner.wait_for(3)
+        assert frozen.poll() is None
+        assert other.poll() is None
+    assert frozen.wait(60) == 0
+    assert other.wait(60) == 0
+    run.buffer.end("run ended")
+    assert_sound(run)
+
+
+def test_killed_at_any_moment_and_replaced(run: Any, start: Any) -> None:
+    moments = random.Random(0)
+    steady = start()
+    with Learner(run) as learner:
+        for _ in range(3):
+            victim = start()
+            learner.wait_for(2)
+            time.sleep(moments.random())
+            os.killpg(victim.pid, signal.SIGKILL)
+            victim.wait(30)
+        learner.wait_for(3)
+    assert steady.wait(60) == 0
+    run.buffer.end("run ended")
+    assert_sound(run)
+
+
+def wait_until(condition: Callable[[], Any], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "condition did not come true"
+        time.sleep(0.1)
