@@ -29,22 +29,9 @@ from rewards.reward import Score
 PROCESSES = 3
 """Driver, generator and learner of the quickstart are scraped."""
 REPEATS = 5
-WORDS = (
-    "so",
-    "we",
-    "add",
-    "the",
-    "digits",
-    "first",
-    "then",
-    "carry",
-    "wait",
-    "let",
-    "me",
-    "check",
-    "again",
-    "sum",
-)
+WORDS = ("so", "we", "add", "the", "digits", "first", "then", "carry", "wait", "let", "me", "check", "sum")
+SUM = r"3+6=9, 6+2+0=8, \boxed{89}"
+"""A response as the quickstart's model writes it: a token a character."""
 
 
 def run() -> dict[str, float]:
@@ -55,7 +42,7 @@ def run() -> dict[str, float]:
         raise ConfigError("bench metrics compares with a real run: magicrl quickstart first") from None
     steps = steps_of(folder.steps)
     step = median(total_seconds(record) for record in steps)
-    long = [Graded(_sample(8192), SCORE)] * 16
+    long = [Graded(_sample(_prose(8192), 8192), SCORE)] * 16
     parts = _parts(_per_step(steps, "responses"), _per_step(steps, "groups"))
     scrape = _scrape()
     return {
@@ -76,7 +63,7 @@ def _per_step(steps: list[dict[str, Any]], name: str) -> int:
 
 def _parts(responses: int, groups: int) -> dict[str, float]:
     """CPU seconds of one step by where they are spent."""
-    generator, sample = GeneratorMetrics(0), _sample(30)
+    generator, sample = GeneratorMetrics(0), _sample(SUM, len(SUM))
     group = [Graded(sample, SCORE)] * (responses // max(1, groups))
 
     def one_response() -> None:
@@ -116,9 +103,12 @@ def _seconds(work: Callable[[], object], at_least: float = 0.05) -> float:
     return median(rounds)
 
 
-def _sample(tokens: int) -> Sample:
-    rng = random.Random(tokens)
-    text = " ".join(rng.choice(WORDS) for _ in range(tokens)) + r" \boxed{42}"
+def _prose(words: int) -> str:
+    rng = random.Random(words)
+    return " ".join(rng.choice(WORDS) for _ in range(words)) + r" \boxed{42}"
+
+
+def _sample(text: str, tokens: int) -> Sample:
     span = VersionSpan(PolicyVersion(1, 1), 0, tokens)
     ids, logprobs = np.zeros(tokens, np.int32), np.zeros(tokens, np.float32)
     return Sample(0, text, ids, logprobs, (span,), "stop")
