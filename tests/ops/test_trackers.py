@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog
 
 from ops import trackers
 from ops.trackers import MlflowConfig, Trackers, TrackersConfig, WandbConfig, flatten
@@ -27,15 +29,64 @@ def events(folder: Path) -> dict[str, dict[int, float]]:
 
 
 @pytest.fixture
-def fake_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a module named wandb with this body before any other."""
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Puts a module of this name with this body before any other."""
 
-    def install(body: str) -> None:
-        (tmp_path / "modules").mkdir()
-        (tmp_path / "modules/wandb.py").write_text(body)
+    def install(name: str, body: str) -> None:
+        (tmp_path / "modules").mkdir(exist_ok=True)
+        (tmp_path / f"modules/{name}.py").write_text(body)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "modules"), os.getcwd()]))
 
     return install
+
+
+@pytest.fixture
+def fake_wandb(fake: Callable[[str, str], None]) -> Callable[[str], None]:
+    return lambda body: fake("wandb", body)
+
+
+NOTES = """
+import json, pathlib
+def note(*what):
+    with (pathlib.Path(__file__).parent / "calls").open("a") as file:
+        file.write(json.dumps(what) + "\\n")
+"""
+WANDB = """
+def init(**options):
+    note("init", options)
+    return Run()
+class Run:
+    class config:
+        update = staticmethod(lambda settings, allow_val_change: note("config", settings, allow_val_change))
+    def log(self, values, step):
+        note("log", values, step)
+    def finish(self):
+        note("finish")
+"""
+MLFLOW = """
+class Started:
+    class info:
+        run_id = "id-7"
+def set_tracking_uri(uri): note("uri", uri)
+def set_experiment(name): note("experiment", name)
+def start_run(known, run_name):
+    note("start", known, run_name)
+    return Started
+def set_tags(tags): note("tags", tags)
+def log_metrics(values, step): note("log", values, step)
+def end_run(): note("end")
+"""
+
+
+def calls(tmp_path: Path) -> list[list[object]]:
+    return [json.loads(line) for line in (tmp_path / "modules/calls").read_text().splitlines()]
+
+
+def play(config: TrackersConfig, folder: Path, step: int = 0) -> None:
+    """One life of a run with one step."""
+    tracker = Trackers(config, "r", folder, {"learner": {"lr": 1e-6}})
+    tracker.step(step, {"reward": 0.5, "seconds": {"wait": 1.0}, "version": "1.0"})
+    tracker.close()
 
 
 def test_tensorboard_shows_every_number_of_every_step(tmp_path: Path) -> None:
@@ -104,6 +155,63 @@ def test_a_missing_or_crashing_tracker_is_reported_once(
         threading.Event().wait(0.05)
     tracker.close()
     assert "no licence" in (tmp_path / "logs/tracker-wandb.log").read_text()
+
+
+def test_a_tracker_that_dies_in_the_middle_is_left_behind(
+    tmp_path: Path, fake: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake("wandb", NOTES + WANDB)
+    monkeypatch.setattr(trackers, "QUEUE_STEPS", 50)
+    with structlog.testing.capture_logs() as said:
+        tracker = Trackers(NONE.model_copy(update={"wandb": WandbConfig()}), "r", tmp_path, {})
+        (one,) = tracker._trackers
+        tracker.step(0, {"x": 1.0})
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "modules/calls").exists() or "log" not in str(calls(tmp_path)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert one._process is not None
+        one._process.kill()
+        one._process.wait()
+        for step in range(1, 200):
+            tracker.step(step, {"x": 1.0})
+        tracker.close()
+    assert [event["event"] for event in said] == ["tracker ended", "tracker incomplete"]
+    assert (said[0]["status"], said[1]["left_out"] > 0) == (-signal.SIGKILL, True)
+
+
+def test_what_wandb_is_told(tmp_path: Path, fake: Callable[[str, str], None]) -> None:
+    fake("wandb", NOTES + WANDB)
+    play(NONE.model_copy(update={"wandb": WandbConfig(project="p", mode="offline")}), tmp_path, step=3)
+    options = {"id": "r", "name": "r", "project": "p", "entity": None, "mode": "offline"}
+    assert calls(tmp_path) == [
+        ["init", {**options, "dir": str(tmp_path), "resume": "allow"}],
+        ["config", {"learner/lr": 1e-6}, True],
+        ["log", {"reward": 0.5, "seconds/wait": 1.0}, 3],
+        ["finish"],
+    ]
+
+
+def test_what_mlflow_is_told_and_that_a_resume_continues_its_run(
+    tmp_path: Path, fake: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake("mlflow", NOTES + MLFLOW)
+    config = NONE.model_copy(update={"mlflow": MlflowConfig(uri="http://m", experiment="e")})
+    play(config, tmp_path)
+    play(config, tmp_path, step=1)
+    first = [
+        ["uri", "http://m"],
+        ["experiment", "e"],
+        ["start", None, "r"],
+        ["tags", {"learner.lr": "1e-06"}],
+        ["log", {"reward": 0.5, "seconds/wait": 1.0}, 0],
+        ["end"],
+    ]
+    assert calls(tmp_path)[:6] == first
+    assert calls(tmp_path)[8] == ["start", "id-7", "r"]
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    play(NONE.model_copy(update={"mlflow": MlflowConfig()}), tmp_path)
+    assert "set trackers.mlflow.uri" in (tmp_path / "logs/tracker-mlflow.log").read_text()
 
 
 def test_ctrl_c_leaves_the_tracker_its_end(tmp_path: Path) -> None:
