@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import os
 import socket
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
 
+from actors.activity import Activity
 from actors.bell import Bell
 from actors.config import ActorsConfig
 from actors.engine import Engine, Sample, SamplingLimits
 from actors.group_run import GroupRunner, Rows, StageRules
 from actors.heart import Heart
-from actors.idle import Cause, IdleClock
+from actors.leasing import CAUSES, Leasing
 from actors.metrics import GeneratorMetrics, observe_group
 from actors.roster import Roster
 from actors.sampling import Effort, Graded, Graders, GroupSampler, Renderer
+from actors.tasks import cancel, first_failure, threadsafe
 from actors.weight_watch import WeightWatch
-from buffer.prompts import Lease, PromptPool, Refusal
+from actors.workload import Workload
+from buffer.prompts import PromptPool, Refusal
 from buffer.rollout import GroupId
 from buffer.row import Row
 from buffer.selection import Selection
-from buffer.store import Lost, RolloutBuffer
+from buffer.store import RolloutBuffer
 from buffer.weights import WeightStore
 from rewards.reward import Score
 
@@ -41,28 +40,6 @@ T = TypeVar("T")
 
 RECHECK_SECONDS = 5.0
 """A ring of the bell may be lost with a connection; after this long everything is looked at again."""
-
-RETURN_SECONDS = 900.0
-"""How long a generator waits for a run that Redis lost: the learner restores its newest checkpoint first."""
-
-CAUSES: dict[Refusal | None, Cause] = {
-    "admission": "backpressure",
-    "stale": "sync",
-    "stopping": "stopping",
-    "exhausted": "starved",
-    "paused": "paused",
-    None: "starved",
-}
-
-
-@dataclass(eq=False)
-class Work:
-    """One leased group under way. lost: another generator has it now."""
-
-    lease: Lease
-    effort: Effort = field(default_factory=Effort)
-    task: asyncio.Task[None] | None = None
-    lost: bool = False
 
 
 class Generator:
@@ -91,7 +68,6 @@ class Generator:
         self.name = name
         self.slot = slot
         self.engine = engine
-        self._pool = pool
         self._buffer = buffer
         self._weights = weights
         self._graders = graders
@@ -103,7 +79,8 @@ class Generator:
         self._watch = WeightWatch(
             name, engine, weights, buffer, self._call, self._metrics.loaded, self._metrics.not_loaded
         )
-        self._sampler = GroupSampler(engine, prompts, graders, self._on_running, self._on_sample)
+        self._activity = Activity()
+        self._sampler = GroupSampler(engine, prompts, graders, self._activity.running, self._on_sample)
         self._runner = GroupRunner(
             self._sampler,
             buffer,
@@ -114,16 +91,11 @@ class Generator:
             config.max_failures,
             self._on_group,
         )
-        self._work: dict[GroupId, Work] = {}
-        self._running = 0
-        self._idle = IdleClock(time.monotonic())
-        self._begun = time.monotonic()
-        self._outcomes: Counter[str] = Counter()
+        self._work = Workload(
+            self._runner.run, self._bell.ring, lambda error: self._leasing.run_lost(error), self._fail
+        )
+        self._leasing = Leasing(name, pool, self._work, self._call, config.groups_in_flight, self._fail)
         self._beats = 0
-        self._room = True
-        self._gone_since = math.inf
-        self._responses = 0
-        self._tokens = 0
         self._failure: asyncio.Future[None] | None = None
         self._draining: str | None = None
 
@@ -136,19 +108,19 @@ class Generator:
         self._failure = loop.create_future()
         heart = Heart(
             beat=self._beat,
-            progress=lambda: {group: work.effort.steps for group, work in list(self._work.items())},
-            on_lost=lambda lost: _threadsafe(loop, self._lose, lost),
-            on_failure=lambda error: _threadsafe(loop, self._fail, error),
+            progress=self._work.progress,
+            on_lost=lambda lost: threadsafe(loop, self._work.lose, lost),
+            on_failure=lambda error: threadsafe(loop, self._fail, error),
             seconds=self._config.heartbeat_seconds,
         )
         self._bell.start()
         heart.start()
         watch, feed = loop.create_task(self._keep_current()), loop.create_task(self._feed())
         try:
-            await _first_failure([watch, feed, self._failure], until=feed)
+            await first_failure([watch, feed, self._failure], until=feed)
             await self._finish_work()
         finally:
-            await _cancel([watch, feed, *self._tasks()])
+            await cancel([watch, feed, *self._work.tasks])
             self._failure.cancel()
             heart.close()
             await asyncio.to_thread(self._bell.close)
@@ -191,8 +163,6 @@ class Generator:
 
         From any thread. ``beat`` and ``progress`` grow while it lives and works.
         """
-        now = time.monotonic()
-        idle, seconds = self._idle.at(now), now - self._begun
         return {
             "name": self.name,
             "slot": self.slot,
@@ -201,18 +171,12 @@ class Generator:
             "state": "draining" if self._draining else "ready",
             "draining": self._draining,
             "beat": self._beats,
-            "progress": self.engine.stats().tokens + self._responses,
+            "progress": self.engine.stats().tokens + self._activity.responses,
             "version": str(self.engine.version),
             "lag": self._watch.lag,
             "groups_in_flight": len(self._work),
-            "groups": dict(self._outcomes),
-            "responses": self._responses,
-            "tokens": self._tokens,
-            "seconds": seconds,
-            "tokens_per_second": self._tokens / seconds if seconds else 0.0,
-            "idle_ratio": idle.ratio,
-            "idle_seconds": dict(idle.seconds),
-            "idle_cause": None if idle.busy else idle.cause,
+            "groups": dict(self._work.outcomes),
+            **self._activity.report(),
             "loads": self._watch.loads,
             "load_failures": dict(self._watch.failures),
         }
@@ -220,7 +184,7 @@ class Generator:
     async def _keep_current(self) -> None:
         while True:
             heard = self._bell.rings
-            if await self._watch.look(on_load=lambda: self._note("sync")):
+            if await self._watch.look(on_load=lambda: self._activity.note("sync")):
                 self._bell.ring()
             else:
                 await self._bell.wait(heard, RECHECK_SECONDS)
@@ -229,8 +193,11 @@ class Generator:
         """Keep ``groups_in_flight`` groups under way until the run stops or this generator drains."""
         while self._draining is None:
             heard = self._bell.rings
-            refused = await self._lease() if self._watch.serves else await self._not_ready()
-            self._note(CAUSES[refused])
+            if self._watch.serves:
+                refused = await self._leasing.lease(self.engine.version)
+            else:
+                refused = await self._not_ready()
+            self._activity.note(CAUSES[refused])
             if refused == "stopping":
                 self._draining = "the run stops"
                 return
@@ -239,68 +206,12 @@ class Generator:
     async def _not_ready(self) -> Refusal:
         return "stale" if await self._call(self._buffer.stopping) is None else "stopping"
 
-    async def _lease(self) -> Refusal | None:
-        free = self._config.groups_in_flight - math.ceil(self._load())
-        if free <= 0:
-            return None
-        try:
-            reply = await self._call(self._pool.lease, self.name, self.engine.version, free)
-        except Lost as error:
-            self._on_run_lost(error)
-            return None
-        self._gone_since = math.inf
-        for lease in reply.leases:
-            self._begin(lease)
-        self._room = self._config.groups_in_flight - self._load() >= 1
-        return reply.refused
-
-    def _on_run_lost(self, error: Lost) -> None:
-        """No lease holds any more: abort all work, and wait for the learner to bring the run back."""
-        now = time.monotonic()
-        if self._work or self._gone_since > now:
-            log.error("redis lost the run", generator=self.name, reason=str(error), groups=len(self._work))
-        self._gone_since = min(self._gone_since, now)
-        self._lose(list(self._work))
-        if now - self._gone_since > RETURN_SECONDS:
-            self._fail(error)
-
-    def _load(self) -> float:
-        """Groups in the engine; one whose stragglers alone are left counts only with their share."""
-        return sum(1 - work.effort.finished / work.lease.samples for work in self._work.values())
-
-    def _begin(self, lease: Lease) -> None:
-        # A group of ours whose lease was lost may come back before we heard of the loss.
-        self._lose([lease.group])
-        work = self._work[lease.group] = Work(lease)
-        work.task = asyncio.get_running_loop().create_task(self._run_group(work))
-
-    async def _run_group(self, work: Work) -> None:
-        """A group from lease to end: accepted, rejected, dropped, or lost with its lease."""
-        try:
-            self._outcomes[await self._runner.run(work.lease, work.effort)] += 1
-        except asyncio.CancelledError:
-            self._outcomes["lost" if work.lost else "given back"] += 1
-            raise
-        except Lost as error:
-            self._outcomes["lost"] += 1
-            self._on_run_lost(error)
-        except Exception as error:  # noqa: BLE001 - ends the generator, in run()
-            self._outcomes["failed"] += 1
-            self._fail(error)
-        finally:
-            if self._work.get(work.lease.group) is work:
-                del self._work[work.lease.group]
-            self._bell.ring()
-
     async def _finish_work(self) -> None:
         """Let groups in flight end, within the deadline; nobody wants them once the run itself stops."""
-        tasks = self._tasks()
+        tasks = self._work.tasks
         if tasks and await self._call(self._buffer.stopping) is None:
             log.info("draining", generator=self.name, groups=len(tasks), reason=self._draining)
             await asyncio.wait(tasks, timeout=self._config.drain_seconds)
-
-    def _tasks(self) -> list[asyncio.Task[None]]:
-        return [work.task for work in self._work.values() if work.task is not None]
 
     def _fail(self, error: Exception) -> None:
         self._draining = self._draining or f"failed: {error}"
@@ -311,59 +222,23 @@ class Generator:
         """On the heart's thread. Raises EngineBroken, or what the buffer raises."""
         self.engine.check()
         self._beats += 1
-        idle = {str(cause): seconds for cause, seconds in self._idle.at(time.monotonic()).seconds.items()}
-        self._metrics.state(self.engine.stats(), self.engine.version.step, self._watch.lag, idle)
+        stats, idle = self.engine.stats(), self._activity.idle_seconds()
+        self._metrics.state(stats, self.engine.version.step, self._watch.lag, idle)
         if self._roster is not None:
             self._roster.post(self.report())
         return self._buffer.heartbeat(self.name, progress)
 
-    def _lose(self, groups: Sequence[GroupId]) -> None:
-        for work in (self._work[group] for group in groups if group in self._work):
-            work.lost = True
-            if work.task is not None:
-                work.task.cancel()
-
-    def _on_running(self, change: int) -> None:
-        self._running += change
-        self._note()
-
     def _on_sample(self, sample: Sample, seconds: float) -> None:
-        self._responses += 1
-        self._tokens += len(sample.tokens)
-        room = self._config.groups_in_flight - self._load() >= 1
-        if room and not self._room:
+        self._activity.sampled(len(sample.tokens))
+        if self._leasing.made_room():
             self._bell.ring()
-        self._room = room
         self._metrics.sampled(sample, seconds)
 
     def _on_group(self, stage: int, data_source: str, graded: Sequence[Graded]) -> None:
         # Not on the event loop: long responses take milliseconds each to look at.
         self._threads.submit(observe_group, stage, data_source, graded)
 
-    def _note(self, cause: Cause | None = None) -> None:
-        self._idle.update(time.monotonic(), busy=self._running > 0, cause=cause)
-
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a blocking call on this generator's own threads."""
         call = functools.partial(function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-
-def _threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(function, *arguments)
-
-
-async def _first_failure(futures: Sequence[asyncio.Future[None]], until: asyncio.Future[None]) -> None:
-    """Wait for ``until``; raise what any of ``futures`` raises before."""
-    pending = set(futures)
-    while not until.done():
-        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        for future in done:
-            future.result()
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors import generator as generators
+from actors import leasing
 from actors.scripted_engine import Script
 from buffer.admission import BatchSchedule, StageBatch
 from buffer.books import Books
@@ -69,7 +69,7 @@ def test_it_aborts_and_counts_its_work_and_goes_on_in_the_run_that_comes_back(sm
 def test_a_run_that_does_not_come_back_ends_it_after_a_while(
     small_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generators, "RETURN_SECONDS", 0.5)
+    monkeypatch.setattr(leasing, "RETURN_SECONDS", 0.5)
     monkeypatch.setattr(generators, "RECHECK_SECONDS", 0.1)
     small_run.publish(0)
 
