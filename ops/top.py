@@ -180,7 +180,7 @@ def spark(values: Sequence[float], width: int = 30) -> str:
 def _panel(title: str, rows: Sequence[tuple[str, str]]) -> Panel:
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(style="dim", width=10)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(overflow="fold", ratio=1)
     for name, text in rows:
         table.add_row(name, text)
     return Panel(table, title=title, title_align="left")

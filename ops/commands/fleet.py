@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import JustifyMethod
+from rich.markup import escape
 from rich.table import Table
 
 from ops.console import stdout
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+WIDE = 120
+"""Columns from which each generator's node stands in its line."""
 RUN = typer.Option("--run", help="Name of the run.")
 REDIS = typer.Option(
     "--redis", help="The run's Redis; by default the one that a run in --folder started itself."
@@ -55,7 +58,7 @@ def fleet(
         for report in reports:
             typer.echo(json.dumps(report))
         return
-    stdout().print(_table(run, reports))
+    _print(run, reports)
 
 
 def _roster(run: str, url: str | None, folder: Path, password_file: Path | None) -> Roster:
@@ -76,13 +79,27 @@ def _roster(run: str, url: str | None, folder: Path, password_file: Path | None)
     return roster
 
 
-def _table(run: str, reports: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"generators of {run}")
-    for name in ("generator", "state", "weights", "lag", "tokens/s", "groups", "idle", "why", "node"):
-        justify: JustifyMethod = "right" if name in ("lag", "tokens/s", "groups", "idle") else "left"
-        table.add_column(name, justify=justify, no_wrap=name == "generator")
+def _print(run: str, reports: list[dict[str, Any]]) -> None:
+    """One line a generator; where the terminal is too narrow for the nodes, they follow below."""
+    console = stdout()
+    if not reports:
+        console.print(f"no generator of {run} reports")
+        return
+    wide = console.width >= WIDE
+    console.print(_table(reports, wide))
+    if not wide:
+        for node in sorted({report["node"] for report in reports}):
+            there = ", ".join(str(report["slot"]) for report in reports if report["node"] == node)
+            console.print(f"[dim]{escape(node)}: {there}[/]", soft_wrap=True)
+
+
+def _table(reports: list[dict[str, Any]], wide: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("generator", "state", "weights", "lag", "tokens/s", "groups", "idle", *["node"] * wide):
+        justify: JustifyMethod = "right" if name in ("lag", "tokens/s", "groups") else "left"
+        table.add_column(name, justify=justify, no_wrap=True)
     for report in reports:
-        table.add_row(*_cells(report))
+        table.add_row(*_cells(report), *[report["node"]] * wide)
     return table
 
 
@@ -94,7 +111,5 @@ def _cells(report: Mapping[str, Any]) -> tuple[str, ...]:
         str(report["lag"]),
         f"{report['tokens_per_second']:.0f}",
         str(report["groups_in_flight"]),
-        f"{report['idle_ratio']:.0%}",
-        report["idle_cause"] or "",
-        report["node"],
+        f"{report['idle_ratio']:.0%} {report['idle_cause'] or ''}".rstrip(),
     )

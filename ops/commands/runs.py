@@ -31,9 +31,10 @@ def runs(
         for run in found:
             typer.echo(json.dumps(asdict(run) | {"path": str(run.path)}))
         return
-    table = Table(
-        "run", "state", "step", "accuracy", "process", "last change", show_edge=False, pad_edge=False
-    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("run", overflow="fold")
+    for name in ("state", "step", "accuracy", "process", "last change"):
+        table.add_column(name, no_wrap=True)
     for run in found:
         table.add_row(*_row(run))
     stdout().print(table if found else f"no runs in {folder.absolute()}")
