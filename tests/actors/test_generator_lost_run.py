@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors import leasing
+from actors import generator, leasing
 from actors.scripted_engine import Script
 from buffer.admission import BatchSchedule, StageBatch
 from buffer.books import Books
@@ -70,7 +70,7 @@ def test_a_run_that_does_not_come_back_ends_it_after_a_while(
     small_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leasing, "RETURN_SECONDS", 0.5)
-    monkeypatch.setattr(generators, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(generator, "RECHECK_SECONDS", 0.1)
     small_run.publish(0)
 
     async def main() -> None:
