@@ -277,6 +277,10 @@ class Run:
     def _evaluate(self, fleet: Fleet, when: When, version: PolicyVersion) -> None:
         if self._problems.test is None:
             return
+        if fleet.target == 0:
+            fix = "actors.generators=1 or more, or later `magicrl eval`"
+            log.warning("accuracy not measured: the run has no generator of its own", when=when, fix=fix)
+            return
         rows, samples = spread(self._problems.test, self._config.data.test_samples)
         limits = stage_rules(self._config)[-1 if when == "after" else 0].limits
         result = accuracy(when, version, fleet.evaluate(rows, samples, limits, EVALUATION_SECONDS))
