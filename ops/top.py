@@ -20,6 +20,8 @@ WIDE = 110
 """Columns from which panels stand beside each other."""
 STATE_COLOURS = {"running": "green", "finished": "blue", "failed": "red"}
 MIB = 2**20
+GENERATORS = 16
+"""Of a large fleet those that lag most are shown."""
 HEADER = ("event", "level", "timestamp", "logger", "run", "role", "version")
 """Of a log line: what is shown apart, or on every line."""
 
@@ -120,17 +122,20 @@ def _generators(now: Snapshot, before: Samples | None) -> Panel:
     for heading in ("slot", "version", "lag", "tokens/s", "in flight", "idle"):
         table.add_column(heading, justify="left" if heading == "idle" else "right", no_wrap=True)
     samples = now.samples
-    slots = sorted(samples.by("magicrl_gen_weights_version", "actor"), key=int) if samples else []
-    for slot in slots:
-        assert samples is not None
+    if samples is None or not (slots := list(samples.by("magicrl_gen_weights_version", "actor"))):
+        body: RenderableType = Text("no generator answers", style="dim")
+        return Panel(body, title=f"generators: {_states(samples)}", title_align="left")
+    lag = samples.by("magicrl_gen_weights_lag", "actor")
+    shown = sorted(slots, key=lambda slot: (-lag.get(slot, 0.0), int(slot)))[:GENERATORS]
+    for slot in sorted(shown, key=int):
         table.add_row(*_generator(slot, samples, before))
+    most = f"; the {GENERATORS} that lag most" if len(slots) > GENERATORS else ""
+    return Panel(table, title=f"generators: {_states(samples)}{most}", title_align="left")
+
+
+def _states(samples: Samples | None) -> str:
     states = samples.by("magicrl_gen_actors", "state") if samples else {}
-    title = ", ".join(f"{count:.0f} {state}" for state, count in states.items() if count) or "none seen"
-    return Panel(
-        table if slots else Text("no generator answers", style="dim"),
-        title=f"generators: {title}",
-        title_align="left",
-    )
+    return ", ".join(f"{count:.0f} {state}" for state, count in states.items() if count) or "none seen"
 
 
 def _generator(slot: str, samples: Samples, before: Samples | None) -> Iterator[str]:

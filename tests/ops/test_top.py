@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,20 @@ def test_live_metrics_are_shown(folder: RunFolder, metrics: CollectorRegistry) -
     assert "generators: 1 ready" in text
     (row,) = [line.split() for line in text.splitlines() if "sync" in line]
     assert row[1:-1] == ["0", "7", "3", "250", "12", "25%", "sync"]
+
+
+def test_of_a_large_fleet_those_that_lag_most_are_shown(folder: RunFolder) -> None:
+    slots = [*range(30), *range(1000, 1010)]
+    values: dict[str, Any] = {
+        "magicrl_gen_weights_version": [({"actor": str(slot)}, 9.0) for slot in slots],
+        "magicrl_gen_weights_lag": [({"actor": str(slot)}, float(slot in (25, 1003))) for slot in slots],
+        "magicrl_gen_actors": [({"state": "ready"}, 40.0)],
+    }
+    now = replace(take(folder), samples=Samples(1.0, values))
+    lines = shown(now).splitlines()
+    (title,) = [number for number, line in enumerate(lines) if "generators: 40 ready; the 16" in line]
+    rows = [line.split()[1] for line in lines[title + 2 : title + 18]]
+    assert rows == [*map(str, range(14)), "25", "1003"]
 
 
 def test_processes_that_do_not_answer_are_left_out(folder: RunFolder, metrics: CollectorRegistry) -> None:
