@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,30 @@ class ModelInput:
 
     input_ids: int64 [R, L]. positions: int64 [R, L], restarting at each sequence; None where every row holds
     one sequence. select: int64 [N], flat indices into [R, L] of the states that predict ``tokens``.
+    bounds: int32 [S + 1], where the sequences and the padding behind them begin in the flattened [R, L], and
+    its end; None for one rank's stretch of shared sequences. longest: tokens of the longest of these.
     """
 
     input_ids: Tensor
     positions: Tensor | None
     select: Tensor
     tokens: Tokens
+    bounds: Tensor | None = None
+    longest: int = 0
 
     def to(self, device: torch.device) -> ModelInput:
         """The same on ``device``."""
         moved = {name: getattr(self.tokens, name).to(device) for name in _COLUMNS}
         positions = None if self.positions is None else self.positions.to(device)
-        return ModelInput(self.input_ids.to(device), positions, self.select.to(device), Tokens(**moved))
+        bounds = None if self.bounds is None else self.bounds.to(device)
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device),
+            positions=positions,
+            select=self.select.to(device),
+            tokens=Tokens(**moved),
+            bounds=bounds,
+        )
 
 
 _COLUMNS = {
@@ -78,6 +90,7 @@ def collate(
             start, response = end, response + 1
         places[row_index, start:] = np.arange(width - start)
     packed = positions or any(len(row) > 1 for row in batch)
+    bounds = np.append(np.flatnonzero(places == 0), places.size).astype(np.int32)
     return ModelInput(
         input_ids=torch.from_numpy(ids),
         positions=torch.from_numpy(places) if packed else None,
@@ -85,6 +98,8 @@ def collate(
         tokens=Tokens(
             **{name: torch.from_numpy(_join(columns[name], dtype)) for name, dtype in _COLUMNS.items()}
         ),
+        bounds=torch.from_numpy(bounds),
+        longest=int(np.diff(bounds).max()),
     )
 
 

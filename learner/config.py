@@ -85,10 +85,11 @@ class LearnerConfig(_Settings):
     """Tokens (prompt, response, padding) of one micro-batch on one rank. Decides memory, not results."""
     layout: Literal["auto", "padded", "packed"] = "auto"
     """``padded``: rows of similar length, padded to the longest. ``packed``: several sequences a row, kept
-    apart by their positions. ``auto``: packed where flash attention runs, else padded (faster on a CPU)."""
+    apart by their positions. ``auto``: packed where attention is varlen or flash_attention_2, else padded."""
     packed_row: int | None = Field(None, ge=1)
-    """Longest packed row in tokens; none: 512 on a CPU (attention cost grows with it), the budget on a GPU.
-    A longer sequence gets a row of its own."""
+    """Longest packed row in tokens, at most the budget; none: the budget where attention is told where
+    sequences begin (varlen, flash_attention_2), else 512, as the cost of attention grows with it. A longer
+    sequence gets a row of its own."""
     ranks: int = Field(1, ge=1)
     """Learner processes, one per GPU (or CPU process)."""
     sequence_parallel: int = Field(1, ge=1)
@@ -101,8 +102,10 @@ class LearnerConfig(_Settings):
     """Of weights and activations; masters and optimizer state are float32. ``auto``: bfloat16 on a GPU."""
     publish_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of published weights; ``auto``: the learner's own."""
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    """Attention kernel. ``auto``: flash_attention_2 where installed on a GPU, else sdpa."""
+    attention: Literal["auto", "sdpa", "eager", "varlen", "flash_attention_2"] = "auto"
+    """Attention kernel. ``varlen``: PyTorch's own, within each sequence of a packed row. ``auto``: on a GPU
+    flash_attention_2 where it is installed, else varlen (sdpa in float32); on a CPU varlen for models of
+    width 512 and more, sdpa for smaller ones."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: about a third more time, far less memory."""
     loss_chunk: int = Field(256, ge=1)
@@ -136,8 +139,9 @@ class LearnerConfig(_Settings):
             raise ValueError("correction_low must not be above correction_high")
         if self.zero_stage == 0 and self.dtype == "bfloat16":
             raise ValueError("zero_stage 0 keeps no float32 masters for bfloat16: use zero_stage 1")
-        if self.sequence_parallel > 1 and self.layout == "packed" and self.attention != "flash_attention_2":
-            raise ValueError("packed rows under sequence_parallel need attention flash_attention_2")
+        dense = self.attention in ("sdpa", "eager")
+        if self.sequence_parallel > 1 and self.layout == "packed" and dense:
+            raise ValueError("packed rows under sequence_parallel need attention varlen or flash_attention_2")
         if self.sequence_parallel > 1 and self.correction == "sequence":
             raise ValueError("correction sequence needs whole responses: not with sequence_parallel above 1")
         return self

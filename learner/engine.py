@@ -17,9 +17,12 @@ from torch import Tensor
 from learner.batch import ModelInput
 from learner.config import LearnerConfig
 from learner.logprobs import HeadLoss
-from learner.model import PolicyModel, load_model
-from learner.plan import Layout, Objective
+from learner.memory import model_shape
+from learner.model import ModelUnusable, PolicyModel, load_model
+from learner.plan import Objective
+from learner.probe import PROBE_OBJECTIVE, packing_probe
 from learner.reference import ReferencePolicy
+from learner.resolve import resolve_attention, resolve_dtype, resolve_layout
 from learner.universal import TAG, is_universal
 
 
@@ -67,8 +70,9 @@ class DeepSpeedEngine:
         self.device = device
         self.dtype = resolve_dtype(config.dtype, device)
         self._shards = config.ranks // config.sequence_parallel
-        attention = resolve_attention(config.attention, device)
-        self.layout = resolve_layout(config, device, attention)
+        width = model_shape(folder).hidden
+        attention = resolve_attention(config.attention, device, self.dtype, width)
+        self.layout = resolve_layout(config, attention)
         settings = _deepspeed_config(config, self.dtype)
         groups = _share_sequences(folder, config, attention)
         model = load_model(
@@ -87,6 +91,19 @@ class DeepSpeedEngine:
             ReferencePolicy(folder, config, settings, attention).to(device) if with_reference else None
         )
         self._optimizer = optimizer
+        if self.layout.packed_row is not None and config.sequence_parallel == 1:
+            self._check_packing(folder)
+
+    def _check_packing(self, folder: Path) -> None:
+        """Some models let the sequences of a packed row see each other, and nothing would say so."""
+        first, second = (
+            self.logprobs(probe.to(self.device), PROBE_OBJECTIVE)
+            for probe in (packing_probe(0), packing_probe(1))
+        )
+        if not torch.allclose(first, second, rtol=0, atol=1e-3):
+            raise ModelUnusable(
+                f"model {folder}: sequences of a packed row see each other: set learner.layout=padded"
+            )
 
     def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
         """DeepSpeed averages over shards, so the loss is multiplied by their number: the result is a sum."""
@@ -160,31 +177,6 @@ class ClippedAdamW(torch.optim.AdamW):
         self.grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._max_norm))
         if math.isfinite(self.grad_norm):
             super().step(closure)
-
-
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """``auto`` is bfloat16 on a GPU, float32 on a CPU."""
-    if name == "auto":
-        name = "bfloat16" if device.type == "cuda" else "float32"
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
-
-
-def resolve_attention(name: str, device: torch.device) -> str:
-    """``auto`` is flash_attention_2 where it is installed and a GPU is used, else sdpa."""
-    if name != "auto":
-        return name
-    from transformers.utils import is_flash_attn_2_available
-
-    return "flash_attention_2" if device.type == "cuda" and is_flash_attn_2_available() else "sdpa"
-
-
-def resolve_layout(config: LearnerConfig, device: torch.device, attention: str) -> Layout:
-    """``auto``: packed where flash attention runs; rows are short on a CPU, where attention is dense."""
-    packed = config.layout == "packed" or (config.layout == "auto" and attention == "flash_attention_2")
-    row = config.packed_row or (config.token_budget if device.type == "cuda" else 512)
-    if config.sequence_parallel > 1:  # Ulysses takes one row at a time
-        return Layout(row, row) if packed else Layout(1, None)
-    return Layout(config.token_budget, row if packed else None)
 
 
 def _optimizer(policy: PolicyModel, config: LearnerConfig) -> torch.optim.Optimizer:

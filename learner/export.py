@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,8 @@ def _masters(engine: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _zero_masters(engine: Path) -> dict[str, Any]:
-    state: dict[str, Any] = get_fp32_state_dict_from_zero_checkpoint(str(engine), tag=TAG, lazy_mode=True)
+    with redirect_stdout(io.StringIO()):  # DeepSpeed tells each of its steps
+        state: dict[str, Any] = get_fp32_state_dict_from_zero_checkpoint(str(engine), tag=TAG, lazy_mode=True)
     return state
 
 

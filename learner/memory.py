@@ -90,9 +90,12 @@ def available_bytes() -> int:
     return int(rows["MemAvailable"].split()[0]) * 1024
 
 
-def advice(config: LearnerConfig) -> str:
-    """The settings that lower a rank's memory, those already used left out."""
-    hints = [f"lower learner.token_budget (now {config.token_budget})"]
+def advice(config: LearnerConfig, alone: bool = False) -> str:
+    """The settings that lower a rank's memory, those already used left out.
+
+    alone: one sequence is already too long, whatever the token budget.
+    """
+    hints = [] if alone else [f"lower learner.token_budget (now {config.token_budget})"]
     if not config.gradient_checkpointing:
         hints.append("set learner.gradient_checkpointing=true")
     if config.zero_stage < 3 and config.ranks > 1:

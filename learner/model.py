@@ -15,12 +15,13 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from learner.attention import bounds_arguments
 from learner.batch import ModelInput
 from learner.logprobs import HeadLoss, head_logprobs, head_loss
 from learner.magic import Tokens, correction_weight, token_terms
 from learner.plan import Objective
 
-_UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+_UNSUPPORTED = ("final_logit_softcapping", "attn_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 class ModelUnusable(Exception):
@@ -48,8 +49,13 @@ class PolicyModel(nn.Module):
 
     def forward(self, batch: ModelInput, objective: Objective, scale: float | None) -> HeadLoss:
         """Loss times ``scale``, log-probabilities and entropies [N]; ``scale`` None: no loss, no gradient."""
+        bounds = {} if batch.bounds is None else bounds_arguments(batch.bounds, batch.longest)
         output = self.backbone(
-            input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=None, use_cache=False
+            input_ids=batch.input_ids,
+            position_ids=batch.positions,
+            attention_mask=None,  # with a mask or a cache, sdpa lets the sequences of a row see each other
+            use_cache=False,
+            **bounds,
         )
         hidden = output.last_hidden_state.flatten(0, 1).index_select(0, batch.select)
         result: HeadLoss = self.head(hidden, batch.tokens, objective, scale, self.chunk)
@@ -97,7 +103,9 @@ def load_model(
         if partitioned is None:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
         else:
-            with deepspeed.zero.Init(config_dict_or_path=partitioned):  # its dtype argument is misread
+            # Its dtype argument is misread; overriding dtypes would make rotary frequencies bfloat16.
+            device_only = [deepspeed.zero.DeepSpeedTensorOverride.device]
+            with deepspeed.zero.Init(config_dict_or_path=partitioned, tensor_overrides=device_only):
                 model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
             _fill(model, folder)
     except (OSError, ValueError, ImportError, KeyError) as error:

@@ -21,13 +21,15 @@ from buffer.versions import PolicyVersion
 from buffer.weights import Published
 from learner.batch import ModelInput, collate, shard_columns
 from learner.clock import PhaseClock
-from learner.engine import DeepSpeedEngine, resolve_dtype
+from learner.engine import DeepSpeedEngine
 from learner.logprobs import HeadLoss
 from learner.magic import token_sums, token_terms
-from learner.memory import MemoryNeed, advice, available_bytes, memory_need, model_shape
+from learner.memory import MemoryNeed, available_bytes, memory_need, model_shape
 from learner.model import ModelUnusable
+from learner.oom import retold
 from learner.plan import Layout, MicroBatch, MiniBatch, StepPlan
-from learner.spec import RankOutOfMemory, RankSpec
+from learner.resolve import resolve_dtype
+from learner.spec import RankSpec
 from learner.stats import SUMS, RankStats
 from learner.weights import write_weights
 
@@ -118,7 +120,7 @@ class Rank:
         for mini, mini_old in zip(plan.mini_batches, old, strict=True):
             with clock.phase("fwdbwd"):
                 self._accumulate(mini, mini_old, plan, stats)
-            with clock.phase("optim"):
+            with clock.phase("optim"), retold(self._rank, self._spec.config):
                 outcome = self._engine.step(plan.lr)
                 stats.updates.append((outcome.grad_norm, outcome.applied))
         self._groups = {}
@@ -141,7 +143,9 @@ class Rank:
         return old
 
     def _logprobs(self, micro: MicroBatch, plan: StepPlan) -> Tensor:
-        return self._engine.logprobs(self._collate(micro, plan), plan.objective)
+        batch = self._collate(micro, plan)
+        with retold(self._rank, self._spec.config, batch):
+            return self._engine.logprobs(batch, plan.objective)
 
     def _accumulate(
         self, mini: MiniBatch, old: Sequence[Tensor | None], plan: StepPlan, stats: RankStats
@@ -150,27 +154,21 @@ class Rank:
         sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self._device)
         largest = torch.zeros((), device=self._device)
         for micro, before in zip(mini.shards[self._shard], old, strict=True):
-            batch = self._collate(micro, plan)
-            reference = self._engine.reference_logprobs(batch, plan.objective) if plan.objective.kl else None
-            batch = replace(batch, tokens=replace(batch.tokens, old=before, reference=reference))
-            result = self._forward_backward(batch, plan, mini)
+            batch, result = self._forward_backward(micro, before, plan, mini)
             terms = token_terms(result.logprobs, result.entropy, batch.tokens, plan.objective)
             part, gap = token_sums(terms, result.logprobs, batch.tokens, plan.objective)
             sums += part
             largest = torch.maximum(largest, gap)
         stats.add(sums.tolist(), float(largest))
 
-    def _forward_backward(self, batch: ModelInput, plan: StepPlan, mini: MiniBatch) -> HeadLoss:
-        try:
-            return self._engine.forward_backward(batch, plan.objective, mini.tokens)
-        except RuntimeError as error:  # torch.OutOfMemoryError is one; a CPU's allocator raises it bare
-            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
-                raise
-            rows, width = batch.input_ids.shape
-            raise RankOutOfMemory(
-                f"rank {self._rank} ran out of memory on a micro-batch of {rows} x {width} tokens, "
-                f"{len(batch.select)} of them of responses: {advice(self._spec.config)}"
-            ) from error
+    def _forward_backward(
+        self, micro: MicroBatch, old: Tensor | None, plan: StepPlan, mini: MiniBatch
+    ) -> tuple[ModelInput, HeadLoss]:
+        batch = self._collate(micro, plan)
+        with retold(self._rank, self._spec.config, batch):
+            reference = self._engine.reference_logprobs(batch, plan.objective) if plan.objective.kl else None
+            batch = replace(batch, tokens=replace(batch.tokens, old=old, reference=reference))
+            return batch, self._engine.forward_backward(batch, plan.objective, mini.tokens)
 
     def _collate(self, micro: MicroBatch, plan: StepPlan) -> ModelInput:
         shared = self._spec.config.sequence_parallel

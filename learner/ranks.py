@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,11 +12,12 @@ from typing import Any
 import ray
 import structlog
 from ray.actor import ActorHandle
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from buffer.rollout import GroupId, RolloutGroup
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
+from learner.config import LearnerConfig
 from learner.memory import MemoryNeed, advice
 from learner.plan import Layout, StepPlan
 from learner.spec import RankOutOfMemory, RankSpec
@@ -40,6 +42,9 @@ class _RankActor:
     """Keeps torch out of the coordinator: the real Rank is imported in the rank's process."""
 
     def __init__(self, spec: RankSpec, rank: int, world: int) -> None:
+        os.environ.setdefault(
+            "PYTORCH_ALLOC_CONF", "expandable_segments:True"
+        )  # lengths vary: less is wasted
         from learner.rank import Rank
 
         if spec.serve_metrics is not None:
@@ -151,17 +156,24 @@ class RankGroup:
             return list(ray.get(calls))
         except RayError as error:
             self.close()
-            raise _death(verb, error) from error
+            raise self._death(verb, error) from error
         except RankTimeout:
             self.close()
             raise
 
+    def _death(self, verb: str, error: RayError) -> RankDied:
+        """The rank's own exception without Ray's wrapping."""
+        cause = error.cause if isinstance(error, RayTaskError) else error
+        if isinstance(cause, RankOutOfMemory):
+            return OutOfMemory(str(cause))
+        if isinstance(cause, OutOfMemoryError):  # Ray's watch over the node ended the process
+            return OutOfMemory(f"{verb}: {str(cause).splitlines()[0]}: {advice(self.config)}")
+        return RankDied(f"{verb}: {type(cause).__name__}: {str(cause).strip()}")
+
 
 def _actor(spec: RankSpec, rank: int, world: int) -> ActorHandle:
     config = spec.config
-    gpus = config.gpus_per_rank
-    if gpus is None:
-        gpus = 1.0 if ray.cluster_resources().get("GPU", 0) >= world else 0.0
+    gpus = _gpus(config)
     environment = {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
@@ -176,9 +188,14 @@ def _actor(spec: RankSpec, rank: int, world: int) -> ActorHandle:
     return actor_class.remote(spec, rank, world)
 
 
-def _death(verb: str, error: RayError) -> RankDied:
-    """The rank's own exception without Ray's wrapping."""
-    cause = error.cause if isinstance(error, RayTaskError) else error
-    if isinstance(cause, RankOutOfMemory):
-        return OutOfMemory(str(cause))
-    return RankDied(f"{verb}: {type(cause).__name__}: {str(cause).strip()}")
+def _gpus(config: LearnerConfig) -> float:
+    """GPUs that Ray reserves for a rank. Raises RankDied rather than train slowly beside too few of them."""
+    if config.gpus_per_rank is not None:
+        return config.gpus_per_rank
+    there = ray.cluster_resources().get("GPU", 0.0)
+    if 0 < there < config.ranks:
+        raise RankDied(
+            f"start: {config.ranks} learner ranks, but {there:.0f} GPUs in the cluster: lower learner.ranks, "
+            "or set learner.gpus_per_rank (0: train on CPUs)"
+        )
+    return 1.0 if there else 0.0

@@ -15,7 +15,11 @@ from ops.console import stdout
 
 app = typer.Typer()
 
-NAMES = sorted(path.stem for path in Path(__file__).parents[1].joinpath("bench").glob("[a-z]*.py"))
+NAMES = sorted(
+    path.stem
+    for path in Path(__file__).parents[1].joinpath("bench").glob("*.py")
+    if "\ndef run(" in path.read_text()
+)
 
 
 @app.command()

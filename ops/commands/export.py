@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,7 @@ def export(
             raise ConfigError(f"{folder}: no complete checkpoint yet")
         model = Path(yaml.safe_load((folder / "config.yaml").read_text())["model"]["path"])
         typer.echo(f"exporting step {checkpoint.version.step} (lineage {checkpoint.version.lineage})")
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for one, and says so, when imported
         from learner.export import export_checkpoint
 
         count = export_checkpoint(checkpoint, model, out, dtype)

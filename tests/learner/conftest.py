@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from learner.config import LearnerConfig
 from learner.loop import Learner
 from learner.plan import StepPlan
 from learner.report import StepReport
-from learner.spec import RankSpec
+from learner.spec import RankOutOfMemory, RankSpec
 from learner.stages import Schedule
 from learner.stats import StepStats
 
@@ -49,13 +49,19 @@ def untied_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _save_model(tmp_path_factory.mktemp("untied"), tied=False)
 
 
-def _save_model(folder: Path, tied: bool) -> Path:
+@pytest.fixture(scope="session")
+def wide_headed_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a large vocabulary: its memory is that of the head."""
+    return _save_model(tmp_path_factory.mktemp("wide"), tied=True, vocabulary=100_000)
+
+
+def _save_model(folder: Path, tied: bool, vocabulary: int = VOCABULARY) -> Path:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(7)
     config = Qwen2Config(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=2,
@@ -114,6 +120,19 @@ def _random_rollout(rng: np.random.Generator, reward: float, step: int) -> Rollo
     )
 
 
+@pytest.fixture
+def too_large() -> Callable[[RolloutGroup], RolloutGroup]:
+    """Makes a group whose gradient overflows."""
+    return spoil
+
+
+def spoil(group: RolloutGroup) -> RolloutGroup:
+    """The same with rewards whose gradient overflows (without normalisation by their deviation)."""
+    return replace(
+        group, rollouts=tuple(replace(r, reward=3e38 * (i % 2)) for i, r in enumerate(group.rollouts))
+    )
+
+
 class LocalRanks:
     """A RankGroup of one rank in this process: the real Rank and DeepSpeed, without Ray around them."""
 
@@ -140,7 +159,12 @@ class LocalRanks:
         return set(self.rank.fetch(plan, refs))
 
     def update(self, plan: StepPlan) -> StepStats:
-        return StepStats.merge([self.rank.update(plan)])
+        try:
+            return StepStats.merge([self.rank.update(plan)])
+        except RankOutOfMemory as error:
+            from learner.ranks import OutOfMemory
+
+            raise OutOfMemory(str(error)) from error
 
     def bodies(self, refs: Sequence[Any]) -> list[RolloutGroup]:
         return self.rank.bodies(refs)

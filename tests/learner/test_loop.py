@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from buffer.rollout import RolloutGroup
 from buffer.versions import PolicyVersion
 from learner.config import CheckpointConfig, EntropyConfig, LearnerConfig
 from learner.loop import LearnerStarved, NonFinite
@@ -132,13 +130,7 @@ def test_a_body_that_cannot_be_read_is_dropped_and_its_place_filled(make_run):
     assert run.buffer.books().balanced
 
 
-def too_large(group: RolloutGroup) -> RolloutGroup:
-    return replace(
-        group, rollouts=tuple(replace(r, reward=3e38 * (i % 2)) for i, r in enumerate(group.rollouts))
-    )
-
-
-def test_steps_whose_gradient_is_not_finite_are_skipped_kept_and_end_the_run(make_run):
+def test_steps_whose_gradient_is_not_finite_are_skipped_kept_and_end_the_run(make_run, too_large):
     run = make_run(schedule(learner=LEARNER.model_copy(update={"advantage": "no_std", "nonfinite_limit": 2})))
     learner = run.learner()
     learner.begin()
@@ -168,11 +160,9 @@ def test_a_resume_may_not_change_what_the_checkpoint_is_made_of(make_run):
 def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(make_run, monkeypatch):
     from learner.engine import DeepSpeedEngine
     from learner.ranks import OutOfMemory
-    from learner.spec import RankOutOfMemory
 
     run = make_run(schedule())
     learner = run.learner()
-    ranks, update = learner._ranks, learner._ranks.update
     real, limit = DeepSpeedEngine.forward_backward, 9000
 
     def tight(self, batch, objective, tokens):
@@ -180,19 +170,11 @@ def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(make_ru
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(self, batch, objective, tokens)
 
-    def as_ray_would(plan):
-        try:
-            return update(plan)
-        except RankOutOfMemory as error:
-            raise OutOfMemory(str(error)) from error
-
     monkeypatch.setattr(DeepSpeedEngine, "forward_backward", tight)
-    monkeypatch.setattr(ranks, "update", lambda plan: as_ray_would(plan) if ranks else None)
     learner.begin()
     run.feed()
-    update = lambda plan: type(ranks).update(ranks, plan)  # noqa: E731
     learner.run(1, NEVER)
-    assert ranks.config.token_budget == 8192
+    assert learner._ranks.config.token_budget == 8192
     assert [report.version for report in run.reports] == ["2.0"]
     limit = 0
     with pytest.raises(OutOfMemory, match=r"micro-batch of \d+ x \d+ tokens.*lower learner.token_budget"):
