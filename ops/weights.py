@@ -39,6 +39,7 @@ def weight_places(config: WeightsConfig, location: str | Path) -> Iterator[Weigh
 
     Ray must be up. Raises ConfigError.
     """
+    _check_root(config)
     with ExitStack() as stack:
         if config.transport == "ray":
             from actors.ray_weights import weight_board
@@ -52,6 +53,17 @@ def weight_places(config: WeightsConfig, location: str | Path) -> Iterator[Weigh
         server = stack.enter_context(_server(source, served))
         url = f"http://{reachable(served.host)}:{server.port}"
         yield WeightPlaces(url if config.transport == "http" else location, url)
+
+
+def _check_root(config: WeightsConfig) -> None:
+    import ray
+
+    nodes = sum(bool(node["Alive"]) for node in ray.nodes())
+    if config.transport != "ray" and config.root is None and nodes > 1:
+        raise ConfigError(
+            f"buffer.weights.root: this Ray cluster has {nodes} nodes, and shared memory is seen by one: "
+            "name a folder that all of them see, or set buffer.weights.transport=ray"
+        )
 
 
 def _board(location: str | Path) -> str:
