@@ -26,6 +26,7 @@ chmod 700 "$scratch"
 umask 077
 [ -s "$scratch/token" ] || openssl rand -hex 32 >"$scratch/token"
 [ -s "$scratch/password" ] || openssl rand -hex 24 >"$scratch/password"
+[ -s "$scratch/metrics" ] || openssl rand -hex 24 >"$scratch/metrics"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$scratch/token
 
 on() { # on NODE COMMAND...: in the background, ended with the job
@@ -47,7 +48,9 @@ done
 # Slurm's signal reaches this script alone; the driver then writes a checkpoint and ends, and the job goes back.
 srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" magicrl train "$config" --resume=auto \
     ray.address="$head:6379" buffer.redis.url="redis://$head:6380/0" \
-    buffer.redis.password_file="$scratch/password" "$@" &
+    buffer.redis.password_file="$scratch/password" buffer.weights.root="$scratch/weights" \
+    actors.resources.generator=1 actors.num_gpus=1 \
+    metrics.host=0.0.0.0 metrics.token_file="$scratch/metrics" "$@" &
 driver=$!
 ended_early=
 trap 'ended_early=1; kill -TERM "$driver"' TERM

@@ -236,6 +236,7 @@ def test_the_job_starts_a_run_with_settings_that_exist() -> None:
     overrides = [argument for argument in rest if not argument.startswith("--")]
     loaded = load_config("quickstart", overrides)
     assert loaded.metrics.port == one("Service", "magicrl-driver")["spec"]["ports"][0]["port"]
+    assert loaded.actors.resources == {"generator": 1}
     assert "--resume=auto" in rest
 
 

@@ -77,7 +77,9 @@ def test_slurm_places_learner_and_generators_on_their_nodes(slurm: Any, tmp_path
     (train,) = (command for command in on["n0"] if command.startswith("magicrl"))
     overrides = [word for word in train.split()[3:] if "=" in word and not word.startswith("--")]
     assert "run.name=second" in overrides
-    load_config("quickstart", overrides)
+    loaded = load_config("quickstart", overrides)
+    assert (loaded.actors.resources, loaded.actors.num_gpus) == ({"generator": 1}, 1)
+    assert loaded.buffer.weights.root == tmp_path / "slurm-7/weights", "a folder that all nodes see"
     assert (tmp_path / "slurm-7").exists() is False
 
 
