@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -33,16 +34,26 @@ def write_weights(
 
 
 def tensor_writer(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Callable[[Path], None]:
-    """A function that writes ``tensors`` into a folder: one file, or numbered ones with an index."""
+    """A function that writes ``tensors`` into a folder: one file, or numbered ones with an index.
+
+    It raises OSError for a disk that is full.
+    """
 
     def write(folder: Path) -> None:
         names = []
         for number, shard in enumerate(_shards(tensors, dtype)):
-            save_file(shard, folder / f"shard-{number}", metadata={"format": "pt"})
+            _save(shard, folder / f"shard-{number}")
             names.append(list(shard))
         _rename(folder, names)
 
     return write
+
+
+def _save(shard: dict[str, Tensor], file: Path) -> None:
+    try:
+        save_file(shard, file, metadata={"format": "pt"})
+    except SafetensorError as error:  # what the disk says, too, comes as this
+        raise OSError(str(error)) from error
 
 
 def _shards(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Iterator[dict[str, Tensor]]:
