@@ -114,6 +114,8 @@ class LearnerConfig(_Settings):
     """CPU threads of each rank; generators need the other cores."""
     gpus_per_rank: float | None = Field(None, ge=0)
     """GPUs that Ray reserves for a rank; none: 1 where the cluster has GPUs, else 0."""
+    resources: dict[str, float] = Field(default_factory=dict)
+    """Further Ray resources of one rank, to keep the ranks on nodes of their own."""
     collective_timeout: float = Field(1800.0, gt=0)
     """Seconds after which a collective that a rank does not answer fails the step."""
     start_timeout: float = Field(1800.0, gt=0)

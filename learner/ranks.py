@@ -183,7 +183,11 @@ def _actor(spec: RankSpec, rank: int, world: int) -> ActorHandle:
     if not gpus:
         environment |= {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     actor_class = ray.remote(_RankActor).options(
-        num_cpus=0, num_gpus=gpus, max_restarts=0, runtime_env={"env_vars": environment}
+        num_cpus=0,
+        num_gpus=gpus,
+        resources=dict(config.resources),
+        max_restarts=0,
+        runtime_env={"env_vars": environment},
     )
     return actor_class.remote(spec, rank, world)
 

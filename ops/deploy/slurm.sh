@@ -39,7 +39,7 @@ on "$head" redis-server "$scratch/redis.conf" --port 6380 --bind '*' --dir "$scr
 on "$head" ray start --head --block --port=6379 --dashboard-host=127.0.0.1
 for ((i = 1; i < ${#nodes[@]}; i++)); do
     if ((i <= learners)); then
-        on "${nodes[i]}" ray start --block --address="$head:6379"
+        on "${nodes[i]}" ray start --block --address="$head:6379" --resources='{"learner": 8}'
     else
         on "${nodes[i]}" ray start --block --address="$head:6379" --resources='{"generator": 8}'
     fi
@@ -49,7 +49,7 @@ done
 srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" magicrl train "$config" --resume=auto \
     ray.address="$head:6379" buffer.redis.url="redis://$head:6380/0" \
     buffer.redis.password_file="$scratch/password" buffer.weights.root="$scratch/weights" \
-    actors.resources.generator=1 actors.num_gpus=1 \
+    learner.resources.learner=1 actors.resources.generator=1 actors.num_gpus=1 \
     metrics.host=0.0.0.0 metrics.token_file="$scratch/metrics" "$@" &
 driver=$!
 ended_early=

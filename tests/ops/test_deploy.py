@@ -156,7 +156,7 @@ def test_generators_scale_apart_from_the_learner() -> None:
     assert groups["learner"]["minReplicas"] == groups["learner"]["maxReplicas"]
     assert groups["generator"]["maxReplicas"] > groups["generator"]["replicas"]
     assert json.loads(json.loads(groups["generator"]["rayStartParams"]["resources"])) == {"generator": 1}
-    assert "resources" not in groups["learner"]["rayStartParams"]
+    assert json.loads(json.loads(groups["learner"]["rayStartParams"]["resources"])) == {"learner": 8}
     assert spec["authOptions"]["mode"] == "token"
 
 
@@ -236,7 +236,7 @@ def test_the_job_starts_a_run_with_settings_that_exist() -> None:
     overrides = [argument for argument in rest if not argument.startswith("--")]
     loaded = load_config("quickstart", overrides)
     assert loaded.metrics.port == one("Service", "magicrl-driver")["spec"]["ports"][0]["port"]
-    assert loaded.actors.resources == {"generator": 1}
+    assert (loaded.actors.resources, loaded.learner.resources) == ({"generator": 1}, {"learner": 1})
     assert "--resume=auto" in rest
 
 

@@ -72,7 +72,7 @@ def test_slurm_places_learner_and_generators_on_their_nodes(slurm: Any, tmp_path
     lines = {re.search(r"--nodelist=(\w+) (.*)", line).groups() for line in calls(tmp_path).splitlines()}  # type: ignore[union-attr]
     on = {node: sorted(command for where, command in lines if where == node) for node, _ in lines}
     assert [command.split()[0] for command in on["n0"]] == ["magicrl", "ray", "redis-server"]
-    assert on["n1"] == ["ray start --block --address=n0:6379"]
+    assert on["n1"] == ['ray start --block --address=n0:6379 --resources={"learner": 8}']
     assert on["n2"] == ['ray start --block --address=n0:6379 --resources={"generator": 8}']
     (train,) = (command for command in on["n0"] if command.startswith("magicrl"))
     overrides = [word for word in train.split()[3:] if "=" in word and not word.startswith("--")]
