@@ -189,8 +189,8 @@ class RayWeights:
     def _board(self) -> Any:
         try:
             return ray.get_actor(self._name)
-        except ValueError as error:
-            raise WeightsError(f"no actor {self._name} in this Ray cluster keeps weights") from error
+        except (ValueError, RayError) as error:
+            raise WeightsError(f"no actor {self._name} in this Ray cluster keeps weights: {error}") from error
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
         return _get(getattr(self._board(), verb).remote(*arguments), self._timeout)
