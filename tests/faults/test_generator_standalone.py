@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -27,22 +26,10 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 COMMAND = "from ops.commands.generator import app; app()"
 
 
-def fixtures() -> Any:
-    """The helpers of tests/actors, which this room shares."""
-    path = Path(__file__).parents[1] / "actors" / "conftest.py"
-    found = importlib.util.spec_from_file_location("actors_fixtures", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules["actors_fixtures"] = module
-    found.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Any]:
-    small = fixtures().SmallRun(tmp_path / "run")
-    model = fixtures().write_tiny_model(tmp_path / "model")
+def run(tmp_path: Path, actors_helpers: Any) -> Iterator[Any]:
+    small = actors_helpers.SmallRun(tmp_path / "run")
+    model = actors_helpers.write_tiny_model(tmp_path / "model")
     engine = VllmConfig(dtype="float32", max_num_seqs=16, kv_cache_gib=0.1, enforce_eager=True)
     spec = GeneratorSpec(
         run="small",
@@ -108,7 +95,8 @@ def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_eng
     os.kill(generator, signal.SIGKILL)
     assert second.wait(30) == 128 + signal.SIGKILL
     wait_until(lambda: not alive(processes), 10)
-    run.buffer.release(roster.reports()[0]["name"])
+    assert roster.reports() == [], "its supervisor signs it off"
+    assert run.buffer.books().in_flight == 0, "and gives its groups to others"
     run.buffer.end("run ended")
     assert run.buffer.books().balanced
 
