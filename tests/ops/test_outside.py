@@ -6,15 +6,19 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import redis
 import structlog
+from typer.testing import CliRunner
 
 from actors.roster import REPORT_SECONDS, SLOT_OUTSIDE, Roster
 from buffer.acl import acl_rules
 from buffer.config import BufferConfig, RedisConfig
-from buffer.server import EmbeddedRedis, connect
+from buffer.server import EmbeddedRedis, RedisUnusable, connect
+from ops.commands.generator import app
+from ops.config import ConfigError
 from ops.metrics.targets import Target, Targets
 
 
@@ -94,6 +98,16 @@ def test_a_generator_s_redis_user_may_join_and_be_scraped(server: EmbeddedRedis,
         assert not client.keys("*slot*")
     finally:
         client.acl_deluser("magicrl-generator")
+
+
+def test_metrics_beyond_loopback_need_a_token(tmp_path: Path) -> None:
+    command = ["--run", "r", "--redis", "redis://127.0.0.1:1", "--metrics-host", "0.0.0.0"]
+    refused = CliRunner().invoke(app, command).exception
+    assert isinstance(refused, ConfigError)
+    assert "metrics.token_file" in str(refused)
+    (tmp_path / "token").write_text("secret")
+    later = CliRunner().invoke(app, [*command, "--metrics-token-file", str(tmp_path / "token")]).exception
+    assert isinstance(later, RedisUnusable), "with a token it goes on to Redis"
 
 
 def test_loopback_of_another_machine_is_no_target(client: redis.Redis) -> None:
