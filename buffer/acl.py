@@ -15,38 +15,12 @@ _CONNECTION = (
 )
 _LISTEN = ("subscribe", "unsubscribe", "publish")
 _READ = (
-    *(
-        "get",
-        "mget",
-        "exists",
-        "hget",
-        "hmget",
-        "hgetall",
-        "hkeys",
-        "hscan",
-        "sscan",
-        "zscan",
-        "scard",
-        "sismember",
-    ),
+    *("get", "exists", "hget", "hmget", "hgetall", "hkeys", "hscan", "sscan", "zscan", "scard", "sismember"),
     *("mget", "smembers", "zcard", "zcount", "zrange", "zrangebyscore", "zscore", "llen", "lrange"),
 )
 _WRITE = (
-    *(
-        "mset",
-        "unlink",
-        "del",
-        "hset",
-        "hsetnx",
-        "hdel",
-        "hincrby",
-        "sadd",
-        "srem",
-        "spop",
-        "smove",
-        "rename",
-    ),
-    *("zadd", "zrem", "zremrangebyscore", "zpopmin", "rpush", "expire"),
+    *("set", "mset", "unlink", "del", "hset", "hsetnx", "hdel", "hincrby", "sadd", "srem", "spop", "smove"),
+    *("rename", "zadd", "zrem", "zremrangebyscore", "zpopmin", "rpush", "expire"),
 )
 _FUNCTIONS: dict[Role, tuple[str, ...]] = {
     "generator": ("lease", "push", "reject", "drop", "heartbeat"),
