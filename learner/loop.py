@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Literal
 
 import structlog
@@ -24,7 +25,7 @@ from learner.lineages import largest_lineage, record_lineage
 from learner.nonfinite import NonFinite, keep_batch, stop_if_too_many
 from learner.ranks import OutOfMemory, RankDied, RankGroup
 from learner.report import StepReport, step_report
-from learner.resume import changed_settings
+from learner.resume import check_resume
 from learner.stages import Schedule
 from learner.state import LearnerState
 from learner.stats import StepStats
@@ -79,8 +80,10 @@ class Learner:
     def begin(self, checkpoint: Checkpoint | None = None) -> PolicyVersion:
         """Start a lineage at ``checkpoint`` (None: at the model's own weights), publish and announce it.
 
-        The buffer must be open. Raises CheckpointError, RankDied.
+        The buffer must be open. Raises CheckpointError, ResumeRefused, RankDied.
         """
+        for warning in self._schedule.warnings:
+            log.warning(warning)
         if checkpoint is None and self.version.step:
             self._ranks.restart()  # they hold what is to be undone
         return self._begin(checkpoint, 0 if checkpoint is None else checkpoint.version.lineage)
@@ -152,7 +155,7 @@ class Learner:
             checkpoint.verify()
             saved = checkpoint.state()
             state, ledger = LearnerState.from_dict(saved["learner"]), saved["ledger"]
-            self._restore_ranks(checkpoint, saved["config"])
+            self._restore_ranks(checkpoint, saved)
         root = self._checkpoints.root
         lineage = self._buffer.begin_lineage(parent, state.version.step, largest_lineage(root))
         record_lineage(root, lineage)
@@ -166,14 +169,14 @@ class Learner:
 
     def _restore_ranks(self, checkpoint: Checkpoint, saved: dict[str, Any]) -> None:
         """Load the ranks' share, converted first if it was written by another number of ranks."""
-        config = self._ranks.config
-        for name, (old, new) in changed_settings(saved, config).items():
+        config, ranks = self._ranks.config, saved["config"]["ranks"]
+        for name, (old, new) in check_resume(saved, config, self._ranks.shape).items():
             log.info("setting changed by the resume", setting=f"learner.{name}", saved=old, now=new)
-        if saved["ranks"] == config.ranks or config.zero_stage == 0:
+        if ranks == config.ranks or config.zero_stage == 0:
             self._ranks.restore(checkpoint.engine)
             return
         target = self._checkpoints.root / ".staging" / f"universal-{checkpoint.version}"
-        log.info("checkpoint converted", saved_ranks=saved["ranks"], ranks=config.ranks)
+        log.info("checkpoint converted", saved_ranks=ranks, ranks=config.ranks)
         self._ranks.restore(to_universal(checkpoint.engine, target, config.save_timeout))
         shutil.rmtree(target)
 
@@ -209,6 +212,7 @@ class Learner:
             state = {
                 "learner": self.state.as_dict(),
                 "config": self._ranks.config.model_dump(mode="json"),
+                "model": asdict(self._ranks.shape),
                 "ledger": self._buffer.ledger(),
                 "buffer": self._buffer.snapshot(),
             }

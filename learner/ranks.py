@@ -18,7 +18,7 @@ from buffer.rollout import GroupId, RolloutGroup
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
 from learner.config import LearnerConfig
-from learner.memory import MemoryNeed, advice
+from learner.memory import MemoryNeed, ModelShape, advice, model_shape
 from learner.plan import Layout, StepPlan
 from learner.spec import RankOutOfMemory, RankSpec
 from learner.stats import StepStats
@@ -66,6 +66,11 @@ class RankGroup:
         self._spec = spec
         self.config = spec.config
         self._start()
+
+    @property
+    def shape(self) -> ModelShape:
+        """Of the model that these ranks train."""
+        return model_shape(self._spec.model)
 
     @property
     def layout(self) -> Layout:

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from learner.config import CHANGEABLE, LearnerConfig
+from learner.memory import ModelShape
 
 
 class ResumeRefused(Exception):
     """A setting that decides what the checkpoint's files contain was changed; names it and its old value."""
+
+
+def check_resume(
+    state: Mapping[str, Any], config: LearnerConfig, shape: ModelShape
+) -> dict[str, tuple[Any, Any]]:
+    """What a resume of a checkpoint with this ``state`` changes of the learner: name -> (saved, new).
+
+    shape: of the model that is to go on. Raises ResumeRefused for another model and for fixed settings.
+    """
+    model = state.get("model", asdict(shape))
+    if model != asdict(shape):
+        now = ", ".join(
+            f"{name} {value}" for name, value in asdict(shape).items() if model.get(name) != value
+        )
+        then = ", ".join(
+            f"{name} {value}" for name, value in model.items() if asdict(shape).get(name) != value
+        )
+        raise ResumeRefused(f"model.path: this checkpoint is of another model ({then}; the folder has {now})")
+    return changed_settings(state["config"], config)
 
 
 def changed_settings(saved: Mapping[str, Any], config: LearnerConfig) -> dict[str, tuple[Any, Any]]:

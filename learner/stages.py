@@ -93,6 +93,16 @@ class Schedule:
         return None if last is None else self._starts[-1] + last
 
     @property
+    def warnings(self) -> list[str]:
+        """What the paper advises against, by stage."""
+        return [
+            f"stages[{index}]: {learner.updates_per_batch} updates a batch speed up the collapse of entropy "
+            "and may make its controller unstable (Skywork-OR1); learner.updates_per_batch=1 is the recipe"
+            for index, learner in enumerate(self._learners)
+            if learner.updates_per_batch > 1
+        ]
+
+    @property
     def needs_reference(self) -> bool:
         """Whether any stage has a KL term."""
         return any(learner.kl > 0 for learner in self._learners)

@@ -22,6 +22,8 @@ from buffer.store import Books, BufferRefusal, Lost
 from buffer.versions import PolicyVersion
 from learner.checkpoint import Checkpoint, Checkpoints
 from learner.lineages import largest_lineage
+from learner.memory import model_shape
+from learner.resume import ResumeRefused, check_resume
 from ops.config import Config, ConfigError
 from ops.evaluations import Evaluations, When, accuracy
 from ops.fleet_watch import FleetWatch
@@ -126,6 +128,8 @@ class Run:
         """Start the parts, learn, and write the summary however it ends."""
         outcome: Outcome = "failed"
         checkpoint = self._checkpoints.newest()
+        if checkpoint is not None:
+            _refuse_changes(checkpoint, self._config)
         self._refuse_incumbent(take_over)
         self._open_buffer(checkpoint)
         try:
@@ -287,6 +291,14 @@ class Run:
         self._evaluations.add(result)
         self._metrics.evaluated("test", samples, result.accuracy)
         self._session.progress.accuracy(result)
+
+
+def _refuse_changes(checkpoint: Checkpoint, config: Config) -> None:
+    """What a resume must not change is named before anything is started."""
+    try:
+        check_resume(checkpoint.state(), config.learner, model_shape(config.model.path))
+    except ResumeRefused as error:
+        raise ConfigError(str(error)) from None
 
 
 def spread(dataset: Dataset, responses: int) -> tuple[list[Row], int]:

@@ -26,6 +26,7 @@ from buffer.weights import DiskWeights
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.loop import Learner
+from learner.memory import ModelShape, model_shape
 from learner.plan import StepPlan
 from learner.report import StepReport
 from learner.spec import RankOutOfMemory, RankSpec
@@ -151,6 +152,10 @@ class LocalRanks:
         met = torch.distributed.is_initialized()
         self.rank.join("127.0.0.1", 0 if met else self.rank.listen("127.0.0.1"))
         self.layout = self.rank.layout()
+
+    @property
+    def shape(self) -> ModelShape:
+        return model_shape(self.spec.model)
 
     def halve_budget(self) -> None:
         self.config = self.config.model_copy(update={"token_budget": self.config.token_budget // 2})

@@ -157,6 +157,17 @@ def test_a_resume_may_not_change_what_the_checkpoint_is_made_of(make_run):
         run.learner().begin(run.checkpoints.newest())
 
 
+def test_a_resume_with_another_model_is_refused(make_run, untied_model):
+    run = make_run(schedule())
+    learner = run.learner()
+    learner.begin()
+    run.feed()
+    learner.run(1, NEVER)
+    run.model = untied_model
+    with pytest.raises(ResumeRefused, match=r"model.path: .* another model \(parameters \d+; the folder has"):
+        run.learner().begin(run.checkpoints.newest())
+
+
 def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(make_run, monkeypatch):
     from learner.engine import DeepSpeedEngine
     from learner.ranks import OutOfMemory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,20 +21,30 @@ SHARING = BASE | {"correction": "tis"}
 ZERO3 = BASE | {"zero_stage": 3}
 SEVERAL = BASE | {"updates_per_batch": 2, "correction": "icepop", "kl": 0.1}
 ZERO = {f"zero{stage}": BASE | {"zero_stage": stage, "token_budget": 50} for stage in range(4)}
+SPOILED = {f"spoiled-{name}": config | {"advantage": "no_std"} for name, config in ZERO.items()}
+HALF = {
+    f"half-zero{stage}": BASE | {"zero_stage": stage, "token_budget": 50, "dtype": "bfloat16"}
+    for stage in (1, 2, 3)
+}
+VARLEN = {"layout": "packed", "attention": "varlen", "packed_row": 100, "token_budget": 200}
 
 CASES: dict[int, dict[str, dict[str, Any]]] = {
     1: {
         "reference": BASE | {"zero_stage": 0},
         "budget": BASE | {"token_budget": 40},
         "packed": BASE | {"layout": "packed", "packed_row": 64},
+        "varlen": BASE | VARLEN,
         "checkpointing": BASE | {"zero_stage": 3, "gradient_checkpointing": True},
         "sharing": SHARING,
         "several": SEVERAL,
     },
     2: ZERO
+    | SPOILED
+    | HALF
     | {
         "several": SEVERAL | {"zero_stage": 3, "token_budget": 50},
         "sharing": SHARING | {"sequence_parallel": 2},  # last: Ulysses stays in its process
+        "sharing-packed": SHARING | VARLEN | {"sequence_parallel": 2},
     },
     3: {"zero1": ZERO["zero1"], "zero3": ZERO["zero3"]},
 }
@@ -41,6 +52,10 @@ CASES: dict[int, dict[str, dict[str, Any]]] = {
 
 SEEDS = [1, 2, 3]
 RESUMED = {"resume1": BASE, "resume3": BASE | {"zero_stage": 3}}
+
+ROOMY = BASE | {"token_budget": 640, "loss_chunk": 512}
+SPARE = 170 << 20
+"""Bytes. Two float32 matrices of all responses' tokens x 100,000: about 190 MB; of half of them: 130 MB."""
 
 Results = dict[int, dict[str, Any]]
 
@@ -75,6 +90,8 @@ def resumes(world: int, saved: Path) -> dict[str, dict[str, Any]]:
 
 def run_cases(folder: Path, world: int, model: Path, cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
     rows = [{"name": name, "model": str(model), "seeds": SEEDS} | case for name, case in cases.items()]
+    for row in rows:
+        row["spoiled"] = SEEDS[1:2] if row["name"] in SPOILED else []
     (folder / "cases.json").write_text(json.dumps(rows))
     script = Path(__file__).parent / "rank_process.py"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -95,7 +112,7 @@ def assert_same_training(got: Any, wanted: Any) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("world", "name"),
-    [(1, "budget"), (1, "packed"), (1, "checkpointing")]
+    [(1, "budget"), (1, "packed"), (1, "varlen"), (1, "checkpointing")]
     + [(2, name) for name in ZERO]
     + [(3, "zero1"), (3, "zero3")],
 )
@@ -103,8 +120,30 @@ def test_ranks_zero_stages_and_micro_batches_change_nothing(results: Results, wo
     assert_same_training(results[world][name], results[1]["reference"])
 
 
-def test_two_ranks_that_share_sequences_agree_with_one(results: Results):
-    assert_same_training(results[2]["sharing"], results[1]["sharing"])
+@pytest.mark.parametrize("name", ["sharing", "sharing-packed"])
+def test_two_ranks_that_share_sequences_agree_with_one(results: Results, name: str):
+    assert_same_training(results[2][name], results[1]["sharing"])
+
+
+def test_an_allocator_out_of_memory_is_told_and_half_the_budget_gives_the_same_step(
+    tmp_path: Path, wide_headed_model: Path
+):
+    cases = {"roomy": {"config": ROOMY}, "tight": {"config": ROOMY, "spare_bytes": SPARE}}
+    results = run_cases(tmp_path, 1, wide_headed_model, cases)
+    assert str(results["roomy"]["refusal"]) == ""
+    assert re.match(
+        r"rank 0 ran out of memory on a micro-batch of \d+ x \d+ tokens, \d+ of them of responses: lower "
+        r"learner.token_budget \(now 640\); set learner.gradient_checkpointing=true; raise learner.ranks",
+        str(results["tight"]["refusal"]),
+    )
+    assert "DefaultCPUAllocator: can't allocate memory" in str(results["tight"]["refusal"])
+    assert_same_training(results["tight"], results["roomy"])
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_gradient_that_is_not_finite_is_skipped_by_all_ranks(results: Results, name: str):
+    assert results[2][name]["applied"].tolist() == [True, False, True]
+    assert np.abs(results[2][name]["weights"] - results[2]["spoiled-zero0"]["weights"]).max() < 1e-2 * LR
 
 
 def test_several_updates_and_a_reference_agree(results: Results):

@@ -155,6 +155,12 @@ def test_a_schedule_names_the_stage_that_is_wrong():
         Schedule((BASE,), LearnerConfig(updates_per_batch=9)).check(0, None)
 
 
+def test_more_updates_a_batch_than_the_recipe_has_are_warned_of():
+    stages = (BASE.model_copy(update={"steps": 3}), BASE.model_copy(update={"updates_per_batch": 4}))
+    (warning,) = Schedule(stages, LearnerConfig()).warnings
+    assert warning.startswith("stages[1]: 4 updates a batch speed up the collapse of entropy")
+
+
 def test_a_resume_lists_changes_and_refuses_some():
     saved = LearnerConfig().model_dump(mode="json")
     changed = LearnerConfig(lr=1.0, ranks=2, entropy=EntropyConfig(delta=1.0))

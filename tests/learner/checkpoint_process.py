@@ -1,0 +1,32 @@
+"""``python checkpoint_process.py MODEL WEIGHTS RUN``: a run's folder, as if training MODEL led to WEIGHTS.
+
+RUN gets a config and one checkpoint, of lineage 1 and step 3. In a process of its own: DeepSpeed leaves its
+process group behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def main(model: Path, weights: Path, run: Path) -> None:
+    os.environ.update(DS_ACCELERATOR="cpu", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    from buffer.versions import PolicyVersion
+    from learner.checkpoint import Checkpoints
+    from learner.config import CheckpointConfig, LearnerConfig
+    from learner.rank import Rank
+    from learner.spec import RankSpec
+
+    rank = Rank(RankSpec(weights, LearnerConfig(), lambda: None, lambda: None), 0, 1)
+    rank.join("127.0.0.1", rank.listen("127.0.0.1"))
+    checkpoints, version = Checkpoints(run / "checkpoints", CheckpointConfig()), PolicyVersion(1, 3)
+    staging = checkpoints.begin(version)
+    rank.save(staging / "engine")
+    checkpoints.complete(staging, version, {})
+    (run / "config.yaml").write_text(f"model: {{path: {model}}}\n")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
