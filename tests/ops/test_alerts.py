@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ops.alerts import RULES, RUNBOOK
+from ops.dashboards.catalogue import DASHBOARDS
 
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="needs promtool: apt-get install prometheus")
@@ -336,3 +337,11 @@ def test_every_alert_links_to_its_part_of_the_runbook(alert: dict[str, Any]) -> 
 def test_the_runbook_explains_no_alert_that_is_gone() -> None:
     headings = re.findall(r"^## (\w+)$", RUNBOOK.read_text(), flags=re.MULTILINE)
     assert sorted(headings) == sorted(rule["alert"] for rule in ALERTS)
+
+
+def test_the_runbook_names_panels_that_exist() -> None:
+    text = " ".join(RUNBOOK.read_text().split())
+    panels = {(d.title.removeprefix("magicrl / "), panel.title) for d in DASHBOARDS for panel in d.panels}
+    named = set(re.findall(r"\*(Overview|Learning health|Data plane|Fleet): ([^*]+)\*", text))
+    assert named - panels == set()
+    assert len(named) > 10
