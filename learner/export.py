@@ -21,6 +21,8 @@ from learner.weights import tensor_writer
 PREFIX = "model."
 """What PolicyModel puts before the model's own parameter names."""
 
+HALF = "bf16_zero_*optim_states.pt"
+
 WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json", "*.bin.index.json", "*.gguf", "*.pt")
 
 
@@ -63,12 +65,35 @@ class _Counted:
 
 def _masters(engine: Path) -> Iterator[tuple[str, Tensor]]:
     """The float32 weights by Hugging Face name, put together from the ranks' parts; a tied head once."""
-    state = _zero_masters(engine) if any((engine / TAG).glob("*optim_states.pt")) else _plain_weights(engine)
+    state = _state(engine)
     seen: set[int] = set()
     for name, tensor in state.items():
         if id(tensor) not in seen:
             seen.add(id(tensor))
             yield name.removeprefix(PREFIX), tensor.contiguous()
+
+
+def _state(engine: Path) -> dict[str, Any]:
+    if any((engine / TAG).glob(HALF)):
+        return _half_masters(engine / TAG)
+    return _zero_masters(engine) if any((engine / TAG).glob("*optim_states.pt")) else _plain_weights(engine)
+
+
+def _half_masters(folder: Path) -> dict[str, Tensor]:
+    """Of bfloat16 under ZeRO-1, which DeepSpeed's own conversion does not know.
+
+    The ranks' partitions, one after the other, are all parameters in the order of ``param_shapes``.
+    """
+    files = sorted(folder.glob(HALF), key=lambda path: int(path.name.split("rank_")[1].split("_")[0]))
+    ranks = [_load(file)["optimizer_state_dict"]["single_partition_of_fp32_groups"] for file in files]
+    shapes = _load(next(folder.glob("*model_states.pt")))["param_shapes"]
+    state: dict[str, Tensor] = {}
+    for partitions, named in zip(zip(*ranks, strict=True), shapes, strict=True):
+        whole, start = torch.cat(partitions), 0
+        for name, shape in named.items():
+            state[name] = whole[start : start + shape.numel()].view(shape)
+            start += shape.numel()
+    return state
 
 
 def _zero_masters(engine: Path) -> dict[str, Any]:
@@ -78,10 +103,15 @@ def _zero_masters(engine: Path) -> dict[str, Any]:
 
 
 def _plain_weights(engine: Path) -> dict[str, Any]:
-    """ZeRO-0 keeps whole weights. The file is DeepSpeed's own, of the manifest that was just verified."""
-    file = next((engine / TAG).glob("*model_states.pt"))
-    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)["module"]
+    """ZeRO-0 keeps whole weights."""
+    state: dict[str, Any] = _load(next((engine / TAG).glob("*model_states.pt")))["module"]
     names: dict[int, str] = {}
     for name, tensor in state.items():
         names.setdefault(tensor.data_ptr(), name)
     return {name: state[name] for name in names.values()}
+
+
+def _load(file: Path) -> dict[str, Any]:
+    """One of DeepSpeed's own files, of the manifest that was just verified."""
+    content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False, mmap=True)
+    return content

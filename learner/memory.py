@@ -63,12 +63,15 @@ class MemoryNeed:
         return f"{self.total / 2**30:.2f} GiB ({detail})"
 
 
-def memory_need(shape: ModelShape, config: LearnerConfig, longest: int, bytes_per_value: int) -> MemoryNeed:
+def memory_need(
+    shape: ModelShape, config: LearnerConfig, longest: int, bytes_per_value: int, models: int = 1
+) -> MemoryNeed:
     """What one rank needs while it trains sequences of up to ``longest`` tokens.
 
-    bytes_per_value: 2 for bfloat16 weights and activations, 4 for float32. Activations: about 10 hidden and 4
-    intermediate values per token and layer (norms, projections, gated MLP; attention without its matrix), or
-    one hidden value per layer and one whole layer where they are recomputed.
+    bytes_per_value: 2 for bfloat16 weights and activations, 4 for float32. models: 2 where a reference is
+    kept beside the policy. Activations: about 10 hidden and 4 intermediate values per token and layer (norms,
+    projections, gated MLP; attention without its matrix), or one hidden value per layer and one whole layer
+    where they are recomputed.
     """
     ranks, size = config.ranks, shape.parameters
     masters = 4 if bytes_per_value < 4 else 0
@@ -76,7 +79,7 @@ def memory_need(shape: ModelShape, config: LearnerConfig, longest: int, bytes_pe
     layer = (10 * shape.hidden + 4 * shape.intermediate) * bytes_per_value
     kept = shape.hidden * bytes_per_value if config.gradient_checkpointing else layer
     return MemoryNeed(
-        weights=size * bytes_per_value // (ranks if config.zero_stage == 3 else 1),
+        weights=models * size * bytes_per_value // (ranks if config.zero_stage == 3 else 1),
         gradients=size * (4 + masters // 2) // (ranks if config.zero_stage >= 2 else 1),
         optimizer=size * (8 + masters) // (ranks if config.zero_stage >= 1 else 1),
         activations=tokens * (kept * shape.layers + (layer if config.gradient_checkpointing else 0)),

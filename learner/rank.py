@@ -58,7 +58,7 @@ class Rank:
             shape = model_shape(spec.model)
         except (OSError, ValueError, SafetensorError) as error:
             raise ModelUnusable(f"model folder {spec.model} cannot be read: {error}") from error
-        need = memory_need(shape, spec.config, spec.longest, dtype.itemsize)
+        need = memory_need(shape, spec.config, spec.longest, dtype.itemsize, 1 + spec.needs_reference)
         if self._device.type == "cuda":
             return need, int(torch.cuda.mem_get_info()[0])
         return need, available_bytes()

@@ -86,11 +86,13 @@ def test_lineages_survive_a_line_cut_short(tmp_path):
     assert largest_lineage(tmp_path) == 4
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1, 3])
-def test_an_export_loads_in_transformers_with_the_trained_weights(make_run, tmp_path, zero_stage):
+@pytest.mark.parametrize(
+    ("zero_stage", "dtype"), [(0, "float32"), (1, "float32"), (1, "bfloat16"), (3, "float32")]
+)
+def test_an_export_loads_in_transformers_with_the_trained_weights(make_run, tmp_path, zero_stage, dtype):
     from learner.export import export_checkpoint
 
-    config = LearnerConfig(lr=1e-2, zero_stage=zero_stage, zero_persist=0)
+    config = LearnerConfig(lr=1e-2, zero_stage=zero_stage, zero_persist=0, dtype=dtype)
     run = make_run(Schedule([StageConfig(response_limit=24, prompts_per_step=2, group_size=4)], config))
     learner = run.learner()
     learner.begin()
@@ -103,7 +105,7 @@ def test_an_export_loads_in_transformers_with_the_trained_weights(make_run, tmp_
     trained = {name: weight.clone() for name, weight in learner._ranks.rank._engine.weights()}
     exported = dict(model.named_parameters())
     assert exported.keys() == trained.keys()
-    assert all(torch.equal(exported[name], trained[name]) for name in trained)
+    assert all(torch.equal(exported[name].to(trained[name].dtype), trained[name]) for name in trained)
     initial = dict(AutoModelForCausalLM.from_pretrained(run.model).named_parameters())
     assert not any(torch.equal(exported[name], initial[name]) for name in trained)
     assert count == sum(weight.numel() for weight in trained.values())

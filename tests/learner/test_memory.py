@@ -35,6 +35,11 @@ def test_model_states(config, bytes_per_value, expected):
     assert (need.weights, need.gradients, need.optimizer) == expected
 
 
+def test_a_reference_is_a_second_model():
+    assert memory_need(SHAPE, LearnerConfig(), 0, 2, models=2).weights == 4000
+    assert memory_need(SHAPE, LearnerConfig(zero_stage=3, ranks=4), 0, 2, models=2).weights == 1000
+
+
 def test_activations_follow_the_longest_sequence_and_shrink_with_checkpointing_and_sharing():
     plain = LearnerConfig(token_budget=100)
     layer = (10 * 10 + 4 * 20) * 4

@@ -51,7 +51,11 @@ CASES: dict[int, dict[str, dict[str, Any]]] = {
 """By number of ranks; all cases of a number run one after the other in the same processes."""
 
 SEEDS = [1, 2, 3]
-RESUMED = {"resume1": BASE, "resume3": BASE | {"zero_stage": 3}}
+RESUMED = {
+    "resume1": BASE,
+    "resume3": BASE | {"zero_stage": 3},
+    "resume-half": BASE | {"dtype": "bfloat16"},
+}
 
 ROOMY = BASE | {"token_budget": 640, "loss_chunk": 512}
 SPARE = 170 << 20
