@@ -12,6 +12,7 @@ Redis test the same inequality (functions/core.lua); this twin is what they are 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class BatchSchedule:
 
     def stage(self, step: int) -> int:
         """Index of the stage that ``step`` belongs to."""
-        return max(index for index, stage in enumerate(self.stages) if stage.first_step <= step)
+        return max(0, bisect_right(self.stages, step, key=lambda stage: stage.first_step) - 1)
 
     def batch(self, step: int) -> int:
         """Groups that ``step`` trains."""

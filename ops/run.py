@@ -180,7 +180,13 @@ class Run:
             snapshot = None if state is None else state["buffer"]
             self._buffer.restore(snapshot, largest_lineage(self._checkpoints.root), last_books)
         heads = self._problems.train.heads
-        self._pool.fill(PromptMeta(head.index, head.data_source, head.pass_rate) for head in heads)
+        added = self._pool.fill(PromptMeta(head.index, head.data_source, head.pass_rate) for head in heads)
+        if not (known or added):
+            rules = self._config.buffer.difficulty
+            raise ConfigError(
+                f"no training problem has a pass rate between {rules.initial_low} and {rules.initial_high}: "
+                "widen buffer.difficulty.initial_low and initial_high, or set data.difficulty_model"
+            )
         if state is not None:
             self._pool.restore(state["pool"])
 

@@ -108,8 +108,9 @@ def test_a_hundred_thousand_groups_are_trained_in_time_and_without_deadlock(stal
             if state.next_step - version > staleness or rng.random() < 0.3:
                 loaded[generator] = version = state.next_step  # the learner published what it trained
             while (stage := state.may_start(version)) is not None:
-                state.start(version)
-                heapq.heappush(finishing, (clock + rng.lognormvariate(0, 1.5), stage, version))
+                for _ in range(state.room(stage, version)):
+                    state.in_flight[stage, version] += 1
+                    heapq.heappush(finishing, (clock + rng.lognormvariate(0, 1.5), stage, version))
         assert finishing or state.may_claim(state.next_step), f"deadlock at step {state.next_step}"
         if finishing:
             clock, stage, version = heapq.heappop(finishing)
