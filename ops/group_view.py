@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,18 @@ def describe(rollout: Rollout, text: Decoder) -> dict[str, Any]:
 
 def decoder(model: Path) -> Decoder:
     """Token ids to text with the model's tokenizer; without one, the ids themselves."""
-    from transformers import AutoTokenizer
+    if (model / "tokenizer.json").exists():
+        from tokenizers import Tokenizer  # transformers takes seconds to import
 
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-    except (OSError, ValueError):
-        return lambda tokens: " ".join(map(str, tokens))
-    return lambda tokens: tokenizer.decode(tokens)
+        fast = Tokenizer.from_file(str(model / "tokenizer.json"))
+        return lambda tokens: str(fast.decode(tokens, skip_special_tokens=False))
+    if model.is_dir():
+        from transformers import AutoTokenizer
+
+        with suppress(OSError, ValueError):
+            tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+            return lambda tokens: str(tokenizer.decode(tokens))
+    return lambda tokens: " ".join(map(str, tokens))
 
 
 def print_group(data: Mapping[str, Any]) -> None:
