@@ -18,31 +18,44 @@ from itertools import combinations
 
 from rewards.math.final_answer import BOX
 
-REFLECTION: dict[str, tuple[str, ...]] = {
-    "en": (
-        r"\bwait\b", r"\bhmm+\b", r"\bhold on\b", r"\balternatively\b", r"\bactually\b",
-        r"\bon second thought\b",
-        r"\blet me (?:verify|(?:re-?|double-?)(?:check|consider|think|examine))",
-        r"\b(?:re-?check|double-?check|re-?verify|re-?evaluate|re-?examine)\w*", r"\bgoing back\b",
-        r"\b(?:i|we) made (?:a|an) (?:mistake|error)", r"\bthat(?:'s| is) (?:not right|wrong)\b",
-        r"\banother (?:way|approach)\b",
-    ),
-    "zh": (
-        "等等", "等一下", "稍等", "重新(?:检查|考虑|思考|审视|计算)", "再(?:检查|想想|看看|验证)", "仔细检查",
-        "或者说", "换(?:一)?(?:种|个)", "不对", "有误",
-    ),
-}  # fmt: skip
-"""Patterns of words that show a second look, by language; matched without regard to case."""
+REFLECTION: dict[str, dict[str, str]] = {
+    "en": {
+        r"\bwait\b": "wait",
+        r"\bhmm+\b": "hmm",
+        r"\bhold on\b": "hold on",
+        r"\balternatively\b": "alternatively",
+        r"\bactually\b": "actually",
+        r"\bon second thought\b": "second thought",
+        r"\blet me (?:verify|(?:re-?|double-?)(?:check|consider|think|examine))": "let me ",
+        r"\b(?:re-?check|double-?check|re-?verify|re-?evaluate|re-?examine)\w*": "check|verif|evaluat|examin",
+        r"\bgoing back\b": "going back",
+        r"\b(?:i|we) made (?:a|an) (?:mistake|error)": " made a",
+        r"\bthat(?:'s| is) (?:not right|wrong)\b": "not right|wrong",
+        r"\banother (?:way|approach)\b": "another way|another approach",
+    },
+    "zh": {
+        "等等": "等等",
+        "等一下": "等一下",
+        "稍等": "稍等",
+        "重新(?:检查|考虑|思考|审视|计算)": "重新",
+        "再(?:检查|想想|看看|验证)": "再",
+        "仔细检查": "仔细检查",
+        "或者说": "或者说",
+        "换(?:一)?(?:种|个)": "换",
+        "不对": "不对",
+        "有误": "有误",
+    },
+}
+"""Patterns of words that show a second look, by language, for text in lower case; and texts of which one is
+in whatever the pattern matches, which are found in a hundredth of the time."""
 
 FORMAT_FAILURES = ("no_think", "open_think", "no_box", "many_boxes")
 
-_PATTERNS = {pattern: re.compile(pattern, re.I) for patterns in REFLECTION.values() for pattern in patterns}
-_HINTS = (
-    "wait", "hmm", "hold on", "alternat", "actually", "thought", "let me", "check", "verify", "evaluat",
-    "examin", "going back", "mistake", "error", "wrong", "not right", "another",
-    "等", "再", "换", "重新", "仔细", "或者", "不对", "有误",
-)  # fmt: skip
-"""One of these is in whatever a pattern matches: most texts are done after one look."""
+_PATTERNS = {
+    pattern: (tuple(hints.split("|")), re.compile(pattern))
+    for patterns in REFLECTION.values()
+    for pattern, hints in patterns.items()
+}
 SAMPLE_CHARS = 100_000
 """Of a longer response the end is looked at: repetition and language loops show there."""
 
@@ -78,10 +91,12 @@ def traits(response: str) -> Traits:
 
 def reflections(response: str) -> dict[str, int]:
     """Hits by pattern, patterns without a hit left out."""
-    lowered = response.lower()
-    if not any(hint in lowered for hint in _HINTS):
-        return {}
-    found = {pattern: len(compiled.findall(response)) for pattern, compiled in _PATTERNS.items()}
+    text = response.lower()
+    found = {
+        pattern: len(compiled.findall(text))
+        for pattern, (hints, compiled) in _PATTERNS.items()
+        if any(hint in text for hint in hints)
+    }
     return {pattern: hits for pattern, hits in found.items() if hits}
 
 
