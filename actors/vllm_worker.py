@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from actors.shadow import Shadow, repack_tied
 
 Shapes = dict[str, tuple[int, ...]]
+
+# tqdm's own lock is a semaphore in /dev/shm, and it stays there when the process is killed.
+tqdm.set_lock(threading.RLock())
 
 
 class WeightSwitch:
