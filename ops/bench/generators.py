@@ -28,7 +28,8 @@ from buffer.server import EmbeddedRedis, connect
 from buffer.store import Claim, RolloutBuffer
 from buffer.versions import PolicyVersion
 from buffer.weights import DiskWeights
-from ops.bench.async_simulation import Cluster, Outcome, Simulation, synchronous_seconds
+from ops.bench.async_simulation import Outcome, Simulation, synchronous_seconds
+from ops.bench.simulated_engine import Cluster
 from ops.bench.tiny_model import write_tiny_model
 from rewards.config import RewardsConfig
 

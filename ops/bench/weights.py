@@ -24,7 +24,7 @@ from buffer.weights import DiskWeights
 from ops.bench.tiny_model import write_tiny_model
 from ops.quickstart.smollm import SmolLMUnavailable, build_smollm
 
-ROUNDS = 7
+ROUNDS, REQUESTS = 6, 4
 FULL_EVERY = 16
 CACHE = Path(".cache/models")
 TEXTS = (
@@ -92,35 +92,45 @@ async def _pauses(model: Path, dtype: str, prepare: bool) -> dict[str, float]:
 
 
 async def _round(engine: VllmEngine, store: DiskWeights, model: Path, step: int) -> dict[str, float]:
-    """One request, and a version that is published and loaded while it goes on."""
-    stamps: list[float] = []
-    limits = SamplingLimits(max_tokens=960, temperature=1.0)
-
-    async def sample() -> None:
-        async for _ in engine.sample([5] * 16, 1, limits, lambda _: stamps.append(time.monotonic())):
-            pass
-
-    async def tokens(count: int) -> None:
-        until = len(stamps) + count
-        while len(stamps) < until and not running.done():
-            await asyncio.sleep(0.002)
-
-    running = asyncio.create_task(sample())
-    await tokens(20)
+    """Requests that go on, and a version that is published and loaded meanwhile."""
+    requests: list[list[float]] = []
+    sampling = [asyncio.create_task(_keep_sampling(engine, requests)) for _ in range(REQUESTS)]
+    await _tokens(requests, 20 * REQUESTS)
     begun = time.monotonic()
     version = PolicyVersion(1, step)
     await asyncio.to_thread(store.publish, version, lambda folder: _copy(model, folder))
     with store.fetch(version) as fetched:
         switch = await engine.load(version, fetched.path)
     served = time.monotonic()
-    await tokens(20)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    gaps = np.diff(stamps)
-    after = np.asarray(stamps[1:])
-    around = gaps[after >= begun]
-    pause = float(around.max() - np.median(gaps)) if len(around) else float("nan")
+    await _tokens(requests, 20 * REQUESTS)
+    for task in sampling:
+        task.cancel()
+    await asyncio.gather(*sampling, return_exceptions=True)
+    gaps = np.concatenate([np.diff(stamps) for stamps in requests])
+    ends = np.concatenate([stamps[1:] for stamps in requests])
+    pause = float(gaps[ends >= begun].max() - np.median(gaps))
     return {"pause": pause, "switch": switch, "publish_to_serving": served - begun}
+
+
+async def _keep_sampling(engine: VllmEngine, requests: list[list[float]]) -> None:
+    """One response after the other; the times of its tokens for each."""
+    limits = SamplingLimits(max_tokens=960, temperature=1.0)
+
+    def stamp(tokens: int) -> None:
+        stamps.append(time.monotonic())
+
+    while True:
+        stamps: list[float] = []
+        requests.append(stamps)
+        async for _ in engine.sample([5] * 16, 1, limits, stamp):
+            pass
+
+
+async def _tokens(requests: list[list[float]], more: int) -> None:
+    until = sum(map(len, requests)) + more
+    async with asyncio.timeout(120):
+        while sum(map(len, requests)) < until:
+            await asyncio.sleep(0.002)
 
 
 def _copy(model: Path, folder: Path) -> None:
