@@ -48,51 +48,42 @@ end
 
 -- ARGV: incarnation, lineage, step, version announced last ('' if none). A repeated claim gets its first answer.
 -- 'behind' tells that this Redis forgot claims and commits.
-redis.register_function {
-    function_name = 'magicrl_v1_claim', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, step = load_run(keys, args), tonumber(args[3])
-        fence(run, args[2])
-        local held = redis.call('LRANGE', claim_key(run, step), 0, -1)
-        if #held > 0 then return claimed(run, held, read_groups(run, held)) end
-        if step > run.next then return { 'behind', run.next } end
-        if step < run.next then fail('STEP', 'step ' .. run.next .. ' is claimed next, not ' .. step) end
-        announce(run, args[4])
-        local stage = stage_of(run, step)
-        local need = batch_of(run, stage)
-        local have = redis.call('ZCARD', pending(run, stage))
-        local late_ones, version = overdue(run, stage, need)
-        if have < need or late_ones > 0 then
-            return { 'short', have, need, redis.call('ZCARD', flying(run, stage)), late_ones, version }
-        end
-        forget_ended(run)
-        local answer = take(run, stage, need)
-        redis.call('HSET', run.control, 'next', step + 1, 'flat_in_a_row', 0)
-        ring(run, 'room', 'claim')
-        return answer
-    end,
-}
+define_learner('claim', function(run, step, args)
+    local held = redis.call('LRANGE', claim_key(run, step), 0, -1)
+    if #held > 0 then return claimed(run, held, read_groups(run, held)) end
+    if step > run.next then return { 'behind', run.next } end
+    if step < run.next then fail('STEP', 'step ' .. run.next .. ' is claimed next, not ' .. step) end
+    announce(run, args[4])
+    local stage = stage_of(run, step)
+    local need = batch_of(run, stage)
+    local have = redis.call('ZCARD', pending(run, stage))
+    local late_ones, version = overdue(run, stage, need)
+    if have < need or late_ones > 0 then
+        return { 'short', have, need, redis.call('ZCARD', flying(run, stage)), late_ones, version }
+    end
+    forget_ended(run)
+    local answer = take(run, stage, need)
+    redis.call('HSET', run.control, 'next', step + 1, 'flat_in_a_row', 0)
+    ring(run, 'room', 'claim')
+    return answer
+end)
 
 -- ARGV: incarnation, lineage, step. What has kept the claim waiting too long is dropped; returns how many.
-redis.register_function {
-    function_name = 'magicrl_v1_drop_stragglers', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, dropped = load_run(keys, args), 0
-        fence(run, args[2])
-        if tonumber(args[3]) ~= run.next then return 0 end
-        local stage = stage_of(run, run.next)
-        local excess, version = overdue(run, stage, batch_of(run, stage))
-        while excess > 0 do
-            local ids = redis.call('ZRANGEBYSCORE', flying(run, stage), '-inf', version, 'LIMIT', 0, excess)
-            if #ids == 0 then break end
-            for _, id in ipairs(ids) do drop(run, id, read_group(run, id), 'straggler deadline') end
-            dropped = dropped + #ids
-            excess, version = overdue(run, stage, batch_of(run, stage))
-        end
-        if dropped > 0 then ring(run, 'room', 'straggler deadline') end
-        return dropped
-    end,
-}
+define_learner('drop_stragglers', function(run, step, args)
+    local dropped = 0
+    if step ~= run.next then return 0 end
+    local stage = stage_of(run, run.next)
+    local excess, version = overdue(run, stage, batch_of(run, stage))
+    while excess > 0 do
+        local ids = redis.call('ZRANGEBYSCORE', flying(run, stage), '-inf', version, 'LIMIT', 0, excess)
+        if #ids == 0 then break end
+        for _, id in ipairs(ids) do drop(run, id, read_group(run, id), 'straggler deadline') end
+        dropped = dropped + #ids
+        excess, version = overdue(run, stage, batch_of(run, stage))
+    end
+    if dropped > 0 then ring(run, 'room', 'straggler deadline') end
+    return dropped
+end)
 
 -- Back to pending, with its old deadline.
 local function give_back(run, id, group)
@@ -142,57 +133,40 @@ local UNTRAINED = { [FLYING] = true, [PENDING] = true, [CLAIMED] = true }
 
 -- ARGV: incarnation, lineage, step, then the ids that were trained, as the learner knows them: a Redis that lost
 -- its last second may have forgotten the claim. Wherever a group stands, it is trained now.
-redis.register_function {
-    function_name = 'magicrl_v1_commit', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, step = load_run(keys, args), tonumber(args[3])
-        fence(run, args[2])
-        local ids = distinct(redis.call('LRANGE', claim_key(run, step), 0, -1), args, 4)
-        local groups = read_groups(run, ids)
-        for i = 1, #ids do groups[i] = groups[i] or unknown(run) end
-        train(run, step, choose(ids, groups, function(group) return UNTRAINED[group[PLACE]] end))
-        redis.call('DEL', claim_key(run, step))
-        if run.next <= step then redis.call('HSET', run.control, 'next', step + 1) end
-        ring(run, 'room', 'commit')
-        return 1
-    end,
-}
+define_learner('commit', function(run, step, args)
+    local ids = distinct(redis.call('LRANGE', claim_key(run, step), 0, -1), args, 4)
+    local groups = read_groups(run, ids)
+    for i = 1, #ids do groups[i] = groups[i] or unknown(run) end
+    train(run, step, choose(ids, groups, function(group) return UNTRAINED[group[PLACE]] end))
+    redis.call('DEL', claim_key(run, step))
+    if run.next <= step then redis.call('HSET', run.control, 'next', step + 1) end
+    ring(run, 'room', 'commit')
+    return 1
+end)
 
 -- ARGV: incarnation, lineage, step, then pairs (id, reason or 'trained'). Undoes the claim: those named end as
 -- said (corrupt body, trained already), the others are pending again and `step` is claimed anew.
-redis.register_function {
-    function_name = 'magicrl_v1_unclaim', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, step = load_run(keys, args), tonumber(args[3])
-        fence(run, args[2])
-        if redis.call('EXISTS', claim_key(run, step)) == 0 then return 0 end
-        local ends = {}
-        for i = 4, #args, 2 do ends[args[i]] = args[i + 1] end
-        for _, id in ipairs(redis.call('LRANGE', claim_key(run, step), 0, -1)) do
-            local group = read_group(run, id)
-            if ends[id] == TRAINED then
-                train(run, step - 1, { id }, { group })
-            elseif ends[id] then
-                drop(run, id, group, ends[id], 0)
-            else
-                give_back(run, id, group)
-            end
+define_learner('unclaim', function(run, step, args)
+    if redis.call('EXISTS', claim_key(run, step)) == 0 then return 0 end
+    local ends = {}
+    for i = 4, #args, 2 do ends[args[i]] = args[i + 1] end
+    for _, id in ipairs(redis.call('LRANGE', claim_key(run, step), 0, -1)) do
+        local group = read_group(run, id)
+        if ends[id] == TRAINED then
+            train(run, step - 1, { id }, { group })
+        elseif ends[id] then
+            drop(run, id, group, ends[id], 0)
+        else
+            give_back(run, id, group)
         end
-        redis.call('DEL', claim_key(run, step))
-        redis.call('HSET', run.control, 'next', step)
-        return 1
-    end,
-}
+    end
+    redis.call('DEL', claim_key(run, step))
+    redis.call('HSET', run.control, 'next', step)
+    return 1
+end)
 
 -- ARGV: incarnation, lineage, step of the checkpoint that is being written.
-redis.register_function {
-    function_name = 'magicrl_v1_checkpoint_begun', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        fence(run, args[2])
-        return redis.call('HSET', run.control, 'begun', args[3])
-    end,
-}
+define_learner('checkpoint_begun', function(run, step) return redis.call('HSET', run.control, 'begun', step) end)
 
 local function is_known(group) return group end
 
@@ -216,26 +190,16 @@ local function trim_bodies(run)
 end
 
 -- ARGV: incarnation, lineage, step. What was trained before `step` is durable.
-redis.register_function {
-    function_name = 'magicrl_v1_checkpoint_durable', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, step = load_run(keys, args), tonumber(args[3])
-        fence(run, args[2])
-        forget_durable(run, tonumber(redis.call('HGET', run.control, 'durable')), step)
-        redis.call('HSET', run.control, 'durable', step, 'begun', step)
-        run.begun = step
-        trim_bodies(run)
-        return 1
-    end,
-}
+define_learner('checkpoint_durable', function(run, step)
+    forget_durable(run, tonumber(redis.call('HGET', run.control, 'durable')), step)
+    redis.call('HSET', run.control, 'durable', step, 'begun', step)
+    run.begun = step
+    trim_bodies(run)
+    return 1
+end)
 
 -- ARGV: incarnation, lineage, step. Announces the newest weights.
-redis.register_function {
-    function_name = 'magicrl_v1_announce', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        fence(run, args[2])
-        announce(run, args[2] .. '.' .. args[3])
-        return 1
-    end,
-}
+define_learner('announce', function(run, step)
+    announce(run, run.lineage .. '.' .. step)
+    return 1
+end)

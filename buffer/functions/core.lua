@@ -41,6 +41,24 @@ local function fence(run, lineage)
     end
 end
 
+-- Registers a function of the library: `work(run, args)`, with the run loaded; by default it works above the memory limit.
+local function define(name, work, flags)
+    redis.register_function {
+        function_name = 'magicrl_v' .. SCHEMA .. '_' .. name, flags = flags or { 'allow-oom' },
+        callback = function(keys, args) return work(load_run(keys, args), args) end,
+    }
+end
+
+local function define_view(name, work) define(name, work, { 'no-writes' }) end
+
+-- What the learner alone may do. ARGV goes on with its lineage and, mostly, a step.
+local function define_learner(name, work)
+    define(name, function(run, args)
+        fence(run, args[2])
+        return work(run, tonumber(args[3]), args)
+    end)
+end
+
 local function key(run, name, part)
     return part and run.run .. ':' .. name .. ':' .. part or run.run .. ':' .. name
 end

@@ -103,8 +103,8 @@ end
 
 -- ARGV: incarnation, then the words of each group; their bodies were set in the same transaction. Not above the memory
 -- limit. Returns outcome and reason of each.
-redis.register_function('magicrl_v1_push', function(keys, args)
-    local run, words, ids, known, replies = load_run(keys, args), {}, {}, {}, {}
+define('push', function(run, args)
+    local words, ids, known, replies = {}, {}, {}, {}
     for i = 2, #args do
         words[i - 1] = cmsgpack.unpack(args[i])
         ids[i - 1] = words[i - 1][ID]
@@ -118,42 +118,36 @@ redis.register_function('magicrl_v1_push', function(keys, args)
     end
     write_batch(run, batch)
     return replies
-end)
+end, {})
 
 -- ARGV: incarnation, words. The group was flat.
-redis.register_function {
-    function_name = 'magicrl_v1_reject', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, word, reports = load_run(keys, args), cmsgpack.unpack(args[2]), new_reports()
-        local id, group = word[ID], read_group(run, word[ID])
-        if not group or group[PLACE] ~= FLYING then return late(run, id, group, word[COPY]) end
-        group[ATTEMPT] = word[COPY]
-        finish(run, id, group, REJECTED)
-        local flat = redis.call('HINCRBY', run.control, 'flat_in_a_row', 1)
-        if flat >= run.reject_limit * batch_of(run, stage_of(run, run.next)) and not run.stopping then
-            redis.call('HSET', run.control, 'stopping', 'data exhausted')
-            ring(run, 'room', 'stop')
-        end
-        report(run, reports, word, group[SOURCE])
-        write_reports(run, reports)
-        ring(run, 'work', id)
-        return ACCEPTED
-    end,
-}
+define('reject', function(run, args)
+    local word, reports = cmsgpack.unpack(args[2]), new_reports()
+    local id, group = word[ID], read_group(run, word[ID])
+    if not group or group[PLACE] ~= FLYING then return late(run, id, group, word[COPY]) end
+    group[ATTEMPT] = word[COPY]
+    finish(run, id, group, REJECTED)
+    local flat = redis.call('HINCRBY', run.control, 'flat_in_a_row', 1)
+    if flat >= run.reject_limit * batch_of(run, stage_of(run, run.next)) and not run.stopping then
+        redis.call('HSET', run.control, 'stopping', 'data exhausted')
+        ring(run, 'room', 'stop')
+    end
+    report(run, reports, word, group[SOURCE])
+    write_reports(run, reports)
+    ring(run, 'work', id)
+    return ACCEPTED
+end)
 
 -- ARGV: incarnation, group, attempt, reason, tokens.
-redis.register_function {
-    function_name = 'magicrl_v1_drop', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, id = load_run(keys, args), args[2]
-        local group = read_group(run, id)
-        if not group or group[PLACE] ~= FLYING or group[ATTEMPT] ~= args[3] then return 0 end
-        drop(run, id, group, args[4], tonumber(args[5]))
-        ring(run, 'room', args[4])
-        ring(run, 'work', args[4])
-        return 1
-    end,
-}
+define('drop', function(run, args)
+    local id = args[2]
+    local group = read_group(run, id)
+    if not group or group[PLACE] ~= FLYING or group[ATTEMPT] ~= args[3] then return 0 end
+    drop(run, id, group, args[4], tonumber(args[5]))
+    ring(run, 'room', args[4])
+    ring(run, 'work', args[4])
+    return 1
+end)
 
 local function lose(run, id, group)
     redis.call('ZADD', run.lost, group[STEP], id)
@@ -164,36 +158,30 @@ end
 
 -- ARGV: incarnation, actor, then per group its id and a number that grows while it is worked on.
 -- Returns the groups that the actor no longer holds.
-redis.register_function {
-    function_name = 'magicrl_v1_heartbeat', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, gone = load_run(keys, args), {}
-        local beat = redis.call('HINCRBY', key(run, 'beats'), args[2], 1)
-        for i = 3, #args, 2 do
-            local group = read_group(run, args[i])
-            if group and group[PLACE] == FLYING and group[ACTOR] == args[2] then
-                redis.call('HSET', run.progress, args[i], args[i + 1] .. ':' .. beat)
-            else
-                gone[#gone + 1] = args[i]
-            end
+define('heartbeat', function(run, args)
+    local gone = {}
+    local beat = redis.call('HINCRBY', key(run, 'beats'), args[2], 1)
+    for i = 3, #args, 2 do
+        local group = read_group(run, args[i])
+        if group and group[PLACE] == FLYING and group[ACTOR] == args[2] then
+            redis.call('HSET', run.progress, args[i], args[i + 1] .. ':' .. beat)
+        else
+            gone[#gone + 1] = args[i]
         end
-        return gone
-    end,
-}
+    end
+    return gone
+end)
 
 -- ARGV: incarnation, then per lease its group and attempt. Their groups keep their places and are reissued.
-redis.register_function {
-    function_name = 'magicrl_v1_lose', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, lost = load_run(keys, args), 0
-        for i = 2, #args, 2 do
-            local group = read_group(run, args[i])
-            if group and group[PLACE] == FLYING and group[ACTOR] ~= '' and group[ATTEMPT] == args[i + 1] then
-                lose(run, args[i], group)
-                lost = lost + 1
-            end
+define('lose', function(run, args)
+    local lost = 0
+    for i = 2, #args, 2 do
+        local group = read_group(run, args[i])
+        if group and group[PLACE] == FLYING and group[ACTOR] ~= '' and group[ATTEMPT] == args[i + 1] then
+            lose(run, args[i], group)
+            lost = lost + 1
         end
-        if lost > 0 then ring(run, 'room', 'reissue') end
-        return lost
-    end,
-}
+    end
+    if lost > 0 then ring(run, 'room', 'reissue') end
+    return lost
+end)

@@ -2,66 +2,52 @@
 
 -- ARGV: incarnation, source, weight, then per prompt its id and its prior pass rate ('' if unknown).
 -- A prompt that the pool knows already stays where it is.
-redis.register_function {
-    function_name = 'magicrl_v1_fill', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, added = load_run(keys, args), 0
-        local source = args[2]
-        redis.call('HSET', key(run, 'weight'), source, args[3])
-        for i = 4, #args, 2 do
-            local known = redis.call('SISMEMBER', key(run, 'drawn', source), args[i]) == 1
-                or redis.call('SISMEMBER', key(run, 'retired', source), args[i]) == 1
-                or redis.call('ZSCORE', key(run, 'resting', source), args[i])
-            if not known then added = added + redis.call('SADD', key(run, 'ready', source), args[i]) end
-            if args[i + 1] ~= '' then redis.call('HSET', key(run, 'prior'), args[i], args[i + 1]) end
-        end
-        return added
-    end,
-}
+define('fill', function(run, args)
+    local added = 0
+    local source = args[2]
+    redis.call('HSET', key(run, 'weight'), source, args[3])
+    for i = 4, #args, 2 do
+        local known = redis.call('SISMEMBER', key(run, 'drawn', source), args[i]) == 1
+            or redis.call('SISMEMBER', key(run, 'retired', source), args[i]) == 1
+            or redis.call('ZSCORE', key(run, 'resting', source), args[i])
+        if not known then added = added + redis.call('SADD', key(run, 'ready', source), args[i]) end
+        if args[i + 1] ~= '' then redis.call('HSET', key(run, 'prior'), args[i], args[i + 1]) end
+    end
+    return added
+end)
 
 -- ARGV: incarnation, source, standing (ready, drawn, resting, retired), until epoch, then prompts. Moves prompts
 -- that the pool knows; groups that were started go on.
-redis.register_function {
-    function_name = 'magicrl_v1_place', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, source, moved = load_run(keys, args), args[2], 0
-        local states = { 'ready', 'drawn', 'retired' }
-        for i = 5, #args do
-            local found = redis.call('ZREM', key(run, 'resting', source), args[i])
-            for _, state in ipairs(states) do found = found + redis.call('SREM', key(run, state, source), args[i]) end
-            if found > 0 then
-                moved = moved + 1
-                if args[3] == 'resting' then
-                    redis.call('ZADD', key(run, 'resting', source), args[4], args[i])
-                else
-                    redis.call('SADD', key(run, args[3], source), args[i])
-                end
+define('place', function(run, args)
+    local source, moved = args[2], 0
+    local states = { 'ready', 'drawn', 'retired' }
+    for i = 5, #args do
+        local found = redis.call('ZREM', key(run, 'resting', source), args[i])
+        for _, state in ipairs(states) do found = found + redis.call('SREM', key(run, state, source), args[i]) end
+        if found > 0 then
+            moved = moved + 1
+            if args[3] == 'resting' then
+                redis.call('ZADD', key(run, 'resting', source), args[4], args[i])
+            else
+                redis.call('SADD', key(run, args[3], source), args[i])
             end
         end
-        return moved
-    end,
-}
+    end
+    return moved
+end)
 
 -- ARGV: incarnation, epoch, then per source its name, quota and draws left.
-redis.register_function {
-    function_name = 'magicrl_v1_restore_epoch', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        redis.call('HSET', run.control, 'epoch', args[2])
-        for i = 3, #args, 3 do
-            redis.call('HSET', key(run, 'quota'), args[i], args[i + 1])
-            redis.call('HSET', key(run, 'left'), args[i], args[i + 2])
-        end
-        return 1
-    end,
-}
+define('restore_epoch', function(run, args)
+    redis.call('HSET', run.control, 'epoch', args[2])
+    for i = 3, #args, 3 do
+        redis.call('HSET', key(run, 'quota'), args[i], args[i + 1])
+        redis.call('HSET', key(run, 'left'), args[i], args[i + 2])
+    end
+    return 1
+end)
 
 -- ARGV: incarnation, then per prompt its id and history.
-redis.register_function {
-    function_name = 'magicrl_v1_restore_histories', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        for i = 2, #args, 2 do redis.call('HSET', key(run, 'history'), args[i], args[i + 1]) end
-        return 1
-    end,
-}
+define('restore_histories', function(run, args)
+    for i = 2, #args, 2 do redis.call('HSET', key(run, 'history'), args[i], args[i + 1]) end
+    return 1
+end)

@@ -184,23 +184,19 @@ local function lease(run, holder, wanted, request)
 end
 
 -- ARGV: incarnation, actor, lineage, step, wanted, request. A repeated request gets its first answer.
-redis.register_function {
-    function_name = 'magicrl_v1_lease', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        local last = redis.call('HGET', key(run, 'requests'), args[2])
-        if last then
-            local request, answer = unpack(cmsgpack.unpack(last))
-            if request == args[6] then return answer end
-        end
-        local holder = { actor = args[2], lineage = tonumber(args[3]), step = tonumber(args[4]) }
-        local answer = lease(run, holder, tonumber(args[5]), args[6])
-        if #answer[2] > 0 then
-            redis.call('HSET', key(run, 'requests'), args[2], cmsgpack.pack({ args[6], answer }))
-        end
-        return answer
-    end,
-}
+define('lease', function(run, args)
+    local last = redis.call('HGET', key(run, 'requests'), args[2])
+    if last then
+        local request, answer = unpack(cmsgpack.unpack(last))
+        if request == args[6] then return answer end
+    end
+    local holder = { actor = args[2], lineage = tonumber(args[3]), step = tonumber(args[4]) }
+    local answer = lease(run, holder, tonumber(args[5]), args[6])
+    if #answer[2] > 0 then
+        redis.call('HSET', key(run, 'requests'), args[2], cmsgpack.pack({ args[6], answer }))
+    end
+    return answer
+end)
 
 -- What a finished group says of its prompt: whether it goes on, rests or retires.
 local function judge(run, prompt, source, standing, until_epoch)

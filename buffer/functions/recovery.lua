@@ -130,92 +130,69 @@ end
 
 -- ARGV: incarnation, parent, fork step, floor (the largest lineage known outside Redis). A learner begins:
 -- its number is new, what the parent did after the fork is undone, and it alone may claim from now on.
-redis.register_function {
-    function_name = 'magicrl_v1_begin_lineage', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        local number, old_next = tonumber(args[4]), run.next
-        local durable = tonumber(redis.call('HGET', run.control, 'durable'))
-        for _, known in ipairs(redis.call('HKEYS', key(run, 'lineages'))) do
-            number = math.max(number, tonumber(known))
-        end
-        number = number + 1
-        redis.call('HSET', key(run, 'lineages'), number, args[2] .. ':' .. args[3])
-        write_ancestry(run, number)
-        run.lineage, run.next, run.begun = number, tonumber(args[3]), tonumber(args[3])
-        redis.call('HSET', run.control, 'lineage', number, 'next', run.next, 'begun', run.next,
-            'durable', run.next, 'flat_in_a_row', 0)
-        redis.call('HDEL', run.control, 'stopping', 'announced', 'paused')
-        settle(run, old_next, durable, math.max(stage_count(run), 64))
-        ring(run, 'room', 'lineage')
-        return number
-    end,
-}
+define('begin_lineage', function(run, args)
+    local number, old_next = tonumber(args[4]), run.next
+    local durable = tonumber(redis.call('HGET', run.control, 'durable'))
+    for _, known in ipairs(redis.call('HKEYS', key(run, 'lineages'))) do
+        number = math.max(number, tonumber(known))
+    end
+    number = number + 1
+    redis.call('HSET', key(run, 'lineages'), number, args[2] .. ':' .. args[3])
+    write_ancestry(run, number)
+    run.lineage, run.next, run.begun = number, tonumber(args[3]), tonumber(args[3])
+    redis.call('HSET', run.control, 'lineage', number, 'next', run.next, 'begun', run.next,
+        'durable', run.next, 'flat_in_a_row', 0)
+    redis.call('HDEL', run.control, 'stopping', 'announced', 'paused')
+    settle(run, old_next, durable, math.max(stage_count(run), 64))
+    ring(run, 'room', 'lineage')
+    return number
+end)
 
 -- ARGV: incarnation, reason.
-redis.register_function {
-    function_name = 'magicrl_v1_stop', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        if not run.stopping then redis.call('HSET', run.control, 'stopping', args[2]) end
-        ring(run, 'room', 'stop')
-        ring(run, 'work', 'stop')
-        return 1
-    end,
-}
+define('stop', function(run, args)
+    if not run.stopping then redis.call('HSET', run.control, 'stopping', args[2]) end
+    ring(run, 'room', 'stop')
+    ring(run, 'work', 'stop')
+    return 1
+end)
 
 -- ARGV: incarnation, reason. Ends everything unclaimed, so that the books of a finished run say so.
-redis.register_function {
-    function_name = 'magicrl_v1_end', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, ended = load_run(keys, args), 0
-        for stage = 0, stage_count(run) - 1 do
-            for _, name in ipairs({ pending(run, stage), flying(run, stage) }) do
-                for _, id in ipairs(redis.call('ZRANGE', name, 0, -1)) do
-                    drop(run, id, read_group(run, id), args[2])
-                    ended = ended + 1
-                end
+define('end', function(run, args)
+    local ended = 0
+    for stage = 0, stage_count(run) - 1 do
+        for _, name in ipairs({ pending(run, stage), flying(run, stage) }) do
+            for _, id in ipairs(redis.call('ZRANGE', name, 0, -1)) do
+                drop(run, id, read_group(run, id), args[2])
+                ended = ended + 1
             end
         end
-        return ended
-    end,
-}
+    end
+    return ended
+end)
 
 -- ARGV: incarnation, lineage. The learner lives.
-redis.register_function {
-    function_name = 'magicrl_v1_learner_beat', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        fence(run, args[2])
-        ring(run, 'learner', 'beat')
-        return redis.call('HINCRBY', run.control, 'learner_beats', 1)
-    end,
-}
+define_learner('learner_beat', function(run)
+    ring(run, 'learner', 'beat')
+    return redis.call('HINCRBY', run.control, 'learner_beats', 1)
+end)
 
 -- ARGV: incarnation, draw floor, then the number of lineages, per lineage its number and "parent:fork", then per
 -- counter its name and value. Only a run that has no lineage yet is restored: an intact Redis wins.
-redis.register_function {
-    function_name = 'magicrl_v1_restore', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run, rows = load_run(keys, args), tonumber(args[3])
-        if run.lineage > 0 then return 0 end
-        for i = 4, 3 + 2 * rows, 2 do
-            redis.call('HSET', key(run, 'lineages'), args[i], args[i + 1])
-            run.lineage = math.max(run.lineage, tonumber(args[i]))
-        end
-        for i = 4 + 2 * rows, #args, 2 do redis.call('HSET', run.books, args[i], args[i + 1]) end
-        redis.call('HSET', run.control, 'lineage', run.lineage, 'draw_floor', args[2])
-        return 1
-    end,
-}
+define('restore', function(run, args)
+    local rows = tonumber(args[3])
+    if run.lineage > 0 then return 0 end
+    for i = 4, 3 + 2 * rows, 2 do
+        redis.call('HSET', key(run, 'lineages'), args[i], args[i + 1])
+        run.lineage = math.max(run.lineage, tonumber(args[i]))
+    end
+    for i = 4 + 2 * rows, #args, 2 do redis.call('HSET', run.books, args[i], args[i + 1]) end
+    redis.call('HSET', run.control, 'lineage', run.lineage, 'draw_floor', args[2])
+    return 1
+end)
 
 -- ARGV: incarnation, '1' to pause or '0' to go on.
-redis.register_function {
-    function_name = 'magicrl_v1_pause', flags = { 'allow-oom' },
-    callback = function(keys, args)
-        local run = load_run(keys, args)
-        redis.call('HSET', run.control, 'paused', args[2])
-        ring(run, 'room', 'pause')
-        return 1
-    end,
-}
+define('pause', function(run, args)
+    redis.call('HSET', run.control, 'paused', args[2])
+    ring(run, 'room', 'pause')
+    return 1
+end)
