@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from books_watch import balanced_books
 from running import Magicrl, alive, descendants
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -29,14 +30,16 @@ def assert_books_balance(groups: dict[str, Any]) -> None:
 def test_on_policy_interrupted_and_resumed(magicrl: Callable[..., Magicrl]) -> None:
     """max_staleness 0, float32: tokens on the weights that sampled them, equal log-probabilities.
 
-    SIGINT after a few steps, then --resume: numbering goes on, in a new lineage, the books balance.
+    SIGINT after a few steps, then --resume: numbering goes on, in a new lineage. The books balance at every
+    second of both lives.
     """
     settings = (*SMALL, "run.steps=6", "learner.checkpoint.every=100", *ON_POLICY)
     first = magicrl(*settings)
-    first.wait_for_step(2)
-    family = descendants(first.process.pid)
-    os.kill(first.process.pid, signal.SIGINT)
-    assert first.end(120) == 130, first.text()
+    with balanced_books(first.folder):
+        first.wait_for_step(2)
+        family = descendants(first.process.pid)
+        os.kill(first.process.pid, signal.SIGINT)
+        assert first.end(120) == 130, first.text()
     assert not alive(family)
     assert not left_in_shared_memory(first.process.pid)
     summary = first.summary()
@@ -45,9 +48,10 @@ def test_on_policy_interrupted_and_resumed(magicrl: Callable[..., Magicrl]) -> N
     done = len(first.steps())
 
     second = magicrl(*settings, "--resume=require")
-    second.wait_for_step(done)
-    family = descendants(second.process.pid)
-    assert second.end() == 0, second.text()
+    with balanced_books(second.folder):
+        second.wait_for_step(done)
+        family = descendants(second.process.pid)
+        assert second.end() == 0, second.text()
     assert not alive(family)
     assert not left_in_shared_memory(second.process.pid)
     steps = second.steps()

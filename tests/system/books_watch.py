@@ -1,0 +1,59 @@
+"""The books of a live run, read every second as anyone with its Redis could: each reading must balance."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from buffer.books import Books
+from buffer.config import BufferConfig, RedisConfig
+from buffer.connection import RedisUnusable, connect
+from buffer.store import BufferRefusal, RolloutBuffer
+
+CONFIG = BufferConfig(redis=RedisConfig(patience_seconds=1.0, timeout_seconds=5.0))
+
+
+class BooksWatch:
+    """Readings of the run in ``folder``, in order; moments without a Redis or a run are passed over."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._buffer: RolloutBuffer | None = None
+        self.readings: list[Books] = []
+
+    def _watch(self) -> None:
+        while not self._end.wait(1.0):
+            with suppress(BufferRefusal, RedisUnusable, OSError):
+                self.readings.append(self._open().books())
+
+    def _open(self) -> RolloutBuffer:
+        if self._buffer is None:
+            url = (self._folder / "redis" / "url").read_text()
+            self._buffer = RolloutBuffer(connect(CONFIG.redis, url), self._folder.name, CONFIG)
+        return self._buffer
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._end.set()
+        self._thread.join(timeout=30)
+
+
+@contextmanager
+def balanced_books(folder: Path) -> Iterator[BooksWatch]:
+    """While the block runs every reading balances, and there are some; a group once started stays counted."""
+    watch = BooksWatch(folder)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        watch.stop()
+    assert [books for books in watch.readings if not books.balanced] == []
+    assert any(books.claimed or books.trained for books in watch.readings), "never read while it trained"
