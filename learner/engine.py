@@ -25,6 +25,9 @@ from learner.reference import ReferencePolicy
 from learner.resolve import resolve_attention, resolve_dtype, resolve_layout
 from learner.universal import TAG, is_universal
 
+BUCKET = 50_000_000
+"""Values that DeepSpeed sends at once and keeps a buffer for. Its own default takes 2 GB of every rank."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
@@ -70,10 +73,10 @@ class DeepSpeedEngine:
         self.device = device
         self.dtype = resolve_dtype(config.dtype, device)
         self._shards = config.ranks // config.sequence_parallel
-        width = model_shape(folder).hidden
-        attention = resolve_attention(config.attention, device, self.dtype, width)
+        shape = model_shape(folder)
+        attention = resolve_attention(config.attention, device, self.dtype, shape.hidden)
         self.layout = resolve_layout(config, attention)
-        settings = _deepspeed_config(config, self.dtype)
+        settings = _deepspeed_config(config, self.dtype, min(shape.parameters, BUCKET))
         groups = _share_sequences(folder, config, attention)
         model = load_model(
             folder,
@@ -207,7 +210,7 @@ def _share_sequences(folder: Path, config: LearnerConfig, attention: str) -> Any
     )
 
 
-def _deepspeed_config(config: LearnerConfig, dtype: torch.dtype) -> dict[str, Any]:
+def _deepspeed_config(config: LearnerConfig, dtype: torch.dtype, bucket: int) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
@@ -217,6 +220,8 @@ def _deepspeed_config(config: LearnerConfig, dtype: torch.dtype) -> dict[str, An
         "zero_optimization": {
             "stage": config.zero_stage,
             "overlap_comm": False,
+            "reduce_bucket_size": bucket,
+            "allgather_bucket_size": bucket,
             "stage3_param_persistence_threshold": config.zero_persist,
         },
         "bf16": {"enabled": dtype == torch.bfloat16, "check_grad_overflow": True},

@@ -21,6 +21,9 @@ TokenLoss = Callable[[Tensor, Tensor, slice], Tensor]
 CHUNK_ELEMENTS = 4 << 20
 """Chunks may always grow to this many logits: a small vocabulary takes few, large chunks."""
 
+CACHED = 8192
+"""Values of a row, of some hundred rows, that a processor's cache holds."""
+
 
 class HeadLoss(NamedTuple):
     """loss: scalar with gradient. logprobs and entropy: [N] in nats, detached."""
@@ -137,8 +140,15 @@ def _softmax_stats(
     total = p.sum(dim=-1, keepdim=True)
     p.div_(total)
     log_p.sub_(total.log())
-    entropy = -torch.linalg.vecdot(p, log_p)
+    entropy = -_dot(p, log_p)
     return log_p, p, log_p.gather(1, targets[:, None])[:, 0], entropy
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Row by row. On a CPU in blocks that stay in its cache: no third matrix, and a quarter of the time."""
+    block = CACHED if a.device.type == "cpu" else a.shape[1]
+    parts = zip(a.split(block, 1), b.split(block, 1), strict=True)  # type: ignore[no-untyped-call]
+    return torch.stack([torch.linalg.vecdot(x, y) for x, y in parts]).sum(0)
 
 
 def _apply(token_loss: TokenLoss, at: slice, logprobs: Tensor, entropies: Tensor) -> Tensor:

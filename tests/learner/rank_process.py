@@ -105,14 +105,14 @@ class Case:
 
         for step, seed in self.steps:
             try:
-                with address_space(self.row.get("spare_bytes")):
-                    self.stats.append(self.update(step, seed))
+                stats = self.update(step, seed)
             except RankOutOfMemory as error:
-                self.refusal = str(error)
+                stats, self.refusal = None, str(error)
+            if stats is None:  # not before the error has let go of what was in work
                 self.config = self.config.model_copy(update={"token_budget": self.config.token_budget // 2})
                 self.start(("", 0))
-                with address_space(self.row["spare_bytes"]):
-                    self.stats.append(self.update(step, seed))
+                stats = self.update(step, seed)
+            self.stats.append(stats)
             if self.gradient is None:
                 self.gradient = flat(first_moments(self.actor, self.config))
             if self.row.get("save", {}).get("after") == step + 1:
@@ -131,7 +131,8 @@ class Case:
             layout=self.actor.layout(),
         )
         assert self.actor.fetch(plan, [(seed, i) for i in range(5)]) == ()
-        return self.actor.update(plan)
+        with address_space(self.row.get("spare_bytes")):
+            return self.actor.update(plan)
 
     def write(self) -> None:
         """FOLDER/NAME.npz, by rank 0. weights: the float32 masters; published: what generators would get."""
