@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-CHARACTERS = "0123456789+-=()\\{}. abcdefghijklmnopqrstuvwxyz"
+CHARACTERS = "0123456789+=-*/()[]{}\\ \nabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:;?!'"
 
 
-def write_tiny_model(folder: Path, layers: int = 4, width: int = 128, seed: int = 0) -> Path:
-    """A Hugging Face folder of about 0.8 M parameters (float32)."""
+def write_tiny_model(
+    folder: Path, *, seed: int = 0, layers: int = 4, width: int = 128, heads: int = 4, deviation: float = 0.02
+) -> Path:
+    """A Hugging Face folder of about 0.8 M float32 parameters, without a chat template.
+
+    deviation: of the random weights; the larger, the surer the model is of what it samples.
+    """
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -23,14 +28,15 @@ def write_tiny_model(folder: Path, layers: int = 4, width: int = 128, seed: int 
     config = Qwen2Config(
         vocab_size=len(words),
         hidden_size=width,
-        intermediate_size=4 * width,
+        intermediate_size=3 * width,
         num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         eos_token_id=1,
         pad_token_id=0,
+        initializer_range=deviation,
     )
     torch.manual_seed(seed)
     Qwen2ForCausalLM(config).save_pretrained(folder)

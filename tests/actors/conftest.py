@@ -28,42 +28,9 @@ from buffer.server import EmbeddedRedis, connect
 from buffer.store import RolloutBuffer, Short
 from buffer.versions import PolicyVersion
 from buffer.weights import DiskWeights
+from ops.bench.tiny_model import write_tiny_model
 from rewards.config import RewardsConfig
 from rewards.workers import GraderPool
-
-CHARACTERS = "0123456789+=-*/()[]{}\\ \nabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:;?!'"
-
-
-def write_tiny_model(folder: Path, seed: int = 0, layers: int = 2, width: int = 64) -> Path:
-    """A Hugging Face folder: random weights (float32), character tokenizer, no chat template."""
-    import torch
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-
-    vocabulary = {token: index for index, token in enumerate(["<pad>", "<eos>", "<unk>", *CHARACTERS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
-    )
-    fast.save_pretrained(folder)
-    config = Qwen2Config(
-        vocab_size=len(vocabulary),
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        eos_token_id=1,
-        pad_token_id=0,
-        initializer_range=0.1,
-    )
-    torch.manual_seed(seed)
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +40,9 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path
 
     def make(seed: int) -> Path:
         folder = root / str(seed)
-        return folder if folder.exists() else write_tiny_model(folder, seed)
+        if folder.exists():
+            return folder
+        return write_tiny_model(folder, seed=seed, layers=2, width=64, heads=2, deviation=0.1)
 
     return make
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
 
 from actors.config import VllmConfig
 from actors.engine import Sample, SamplingLimits, WeightsRefused
 from actors.vllm_engine import VllmEngine
 from buffer.rollout import VersionSpan
 from buffer.versions import PolicyVersion
+from ops.cli import app
 
 CONFIG = VllmConfig(
     dtype="float32",
@@ -38,9 +43,22 @@ def runner() -> Iterator[Runner]:
 
 
 @pytest.fixture(scope="module")
-def engine(runner: Runner, make_model: MakeModel) -> Iterator[VllmEngine]:
-    """One engine for all tests; it serves model 0 at first, each load moves its version up."""
-    started = runner.run(VllmEngine.start(make_model(0), CONFIG, PolicyVersion(1, 0), seed=7))
+def exported(make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``magicrl export`` makes of a learner's checkpoint of model 1's weights in a run on model 0."""
+    run = tmp_path_factory.mktemp("run")
+    script = Path(__file__).parents[1] / "learner" / "checkpoint_process.py"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    words = [sys.executable, str(script), str(make_model(0)), str(make_model(1)), str(run)]
+    subprocess.run(words, env=environment, timeout=120, check=True)
+    result = CliRunner().invoke(app, ["export", str(run), str(run / "model"), "--step", "3"])
+    assert result.exit_code == 0, result.output
+    return run / "model"
+
+
+@pytest.fixture(scope="module")
+def engine(runner: Runner, exported: Path) -> Iterator[VllmEngine]:
+    """One engine for all tests; it serves the exported model at first, each load moves its version up."""
+    started = runner.run(VllmEngine.start(exported, CONFIG, PolicyVersion(1, 0), seed=7))
     yield started
     runner.run(started.close())
 
@@ -81,6 +99,17 @@ def reference_after_swap(old: Path, new: Path, prompt: list[int], tokens: list[i
 
 def next_version(engine: VllmEngine) -> PolicyVersion:
     return PolicyVersion(engine.version.lineage, engine.version.step + 1)
+
+
+def test_an_exported_checkpoint_is_served_as_trained(
+    runner: Runner, engine: VllmEngine, exported: Path, make_model: MakeModel
+) -> None:
+    assert engine.version == PolicyVersion(1, 0)  # nothing else was loaded yet
+    for sample in runner.run(collect(engine, PROMPT, 2, SamplingLimits(max_tokens=50))):
+        tokens = sample.tokens.tolist()
+        expected = reference(make_model(1), PROMPT, tokens)
+        assert np.abs(sample.logprobs - expected).mean() < 1e-4
+        assert np.array_equal(reference(exported, PROMPT, tokens), expected)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])

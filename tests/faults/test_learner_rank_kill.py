@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import ray
@@ -51,33 +53,44 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     ray.shutdown()
 
 
+def kill(_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_memory(_: Any) -> None:
+    """From now on the process gets no large block of memory."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20), hard))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_dead_rank_aborts_the_step_on_all_and_a_new_lineage_goes_on(
-    tmp_path: Path, helpers: ModuleType, cluster: None
+@pytest.mark.parametrize(("fault", "budget"), [(kill, 16_384), (take_memory, 8192)])
+def test_one_ranks_fault_aborts_the_step_on_all_and_a_new_lineage_goes_on(
+    tmp_path: Path, helpers: ModuleType, cluster: None, fault: Callable[[Any], None], budget: int
 ):
-    model = helpers._save_model(tmp_path / "model", tied=True)
+    model = helpers._save_model(tmp_path / "model", tied=True, vocabulary=100_000)
     with EmbeddedRedis(tmp_path / "redis") as server:
         run = helpers.Run(tmp_path, server.url, BufferConfig(), Schedule([STAGE], CONFIG), model)
         ranks = RankGroup(run.connections().spec(model, CONFIG))
         try:
-            victim = ray.get(ranks._actors[1].__ray_call__.remote(lambda self: os.getpid()), timeout=60)
-            update = ranks.update
+            update, struck = ranks.update, list[int]()
 
-            def dying(plan):
-                if plan.step == 3 and not killed:
-                    killed.append(victim)
-                    os.kill(victim, signal.SIGKILL)
+            def stricken(plan):
+                if plan.step == 3 and not struck:
+                    struck.append(plan.step)
+                    ranks._actors[1].__ray_call__.remote(fault)
                 return update(plan)
 
-            killed: list[int] = []
-            ranks.update = dying  # type: ignore[method-assign]
+            ranks.update = stricken  # type: ignore[method-assign]
             learner = run.learner(ranks)
             learner.begin()
             run.feed()
             learner.run(5, threading.Event())
             assert [r.version for r in run.reports] == ["1.0", "1.1", "1.2", "2.2", "2.3", "2.4"]
             assert run.buffer.announced() == PolicyVersion(2, 5)
+            assert ranks.config.token_budget == budget
             books = run.buffer.books()
             assert books.balanced
             assert books.trained == 5 * STAGE.prompts_per_step
