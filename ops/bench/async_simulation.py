@@ -1,7 +1,7 @@
 """A simulated cluster: many generators and one learner under the real admission rules, in virtual time.
 
-Lengths are log-normal and cut at a limit; ops/bench/simulated_engine.py says how they are decoded. The
-learner's step takes a fixed time, set so that generating takes ``ratio`` times as long as learning when the two
+Lengths are log-normal and cut at a limit; ops/bench/simulated_engine.py says how they are decoded. A step of
+the learner takes a fixed time, set so that generating takes ``ratio`` times as long as learning when the two
 take turns. Admission is the pure twin of what runs in Redis (``buffer.admission``).
 """
 
