@@ -11,10 +11,11 @@ import structlog
 from actors.engine import EngineBroken, SamplingLimits
 from actors.rendering import PromptTooLong
 from actors.sampling import Effort, Graded, GroupSampler
+from buffer.config import TruncationMask
 from buffer.prompts import Lease
 from buffer.rollout import RolloutGroup
 from buffer.row import Row
-from buffer.selection import Selection, TruncationMask
+from buffer.selection import Selection
 from buffer.store import DropReason, RolloutBuffer
 
 log = structlog.get_logger()

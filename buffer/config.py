@@ -7,6 +7,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+TruncationMask = Literal["none", "before", "after"]
+"""``before``: truncated responses leave the group's statistics. ``after``: they stay in, their advantage is
+0."""
+
 
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 
+from buffer.config import TruncationMask
 from buffer.rollout import GroupSummary
 from rewards.reward import Verdict
-
-TruncationMask = Literal["none", "before", "after"]
-"""``before``: truncated responses leave the group's statistics. ``after``: they stay in, their advantage is
-0."""
 
 FLAT = 1e-8
 """Rewards that differ by no more than this are equal."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from buffer.config import TruncationMask
 from buffer.rollout import GroupSummary
-from buffer.selection import TruncationMask, in_statistics, is_flat
+from buffer.selection import in_statistics, is_flat
 from learner.config import Advantage
 
 STD_EPSILON = 1e-6

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from buffer.selection import TruncationMask
+from buffer.config import TruncationMask
 
 Correction = Literal["none", "tis", "icepop", "sequence"]
 Advantage = Literal["grpo", "no_std", "leave_one_out"]

@@ -13,7 +13,6 @@ from actors.config import ActorsConfig
 from buffer.config import BufferConfig
 from learner.config import LearnerConfig
 from learner.stages import Schedule, StageConfig
-from ops.rollout_log import RolloutsConfig
 from ops.trackers import TrackersConfig
 from rewards.config import RewardsConfig
 
@@ -117,6 +116,17 @@ class MetricsConfig(Section):
 
     key: Path | None = None
     """TLS private key (PEM)."""
+
+
+class RolloutsConfig(Section):
+    """Which trained groups are kept on disk for `magicrl rollouts`."""
+
+    per_step: int = Field(default=4, ge=0)
+    """Groups kept of each step; 0: none."""
+    file_bytes: int = Field(default=64 * 2**20, gt=0)
+    """A file of this size is followed by the next."""
+    total_bytes: int = Field(default=2**30, gt=0)
+    """Beyond this the oldest files go."""
 
 
 class Config(Section):

@@ -14,28 +14,15 @@ from typing import BinaryIO
 
 import redis
 import structlog
-from pydantic import BaseModel, ConfigDict, Field
 
 from buffer.codec import CorruptBody, DecodeLimits, decode_group, encode_group
 from buffer.rollout import RolloutGroup
 from buffer.store import BufferRefusal, Claim, CorruptGroup, RolloutBuffer
+from ops.config import RolloutsConfig
 
 log = structlog.get_logger(__name__)
 
 HEAD = struct.Struct("<II")
-
-
-class RolloutsConfig(BaseModel):
-    """Which trained groups are kept on disk for `magicrl rollouts`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    per_step: int = Field(default=4, ge=0)
-    """Groups kept of each step; 0: none."""
-    file_bytes: int = Field(default=64 * 2**20, gt=0)
-    """A file of this size is followed by the next."""
-    total_bytes: int = Field(default=2**30, gt=0)
-    """Beyond this the oldest files go."""
 
 
 class RolloutLog:

@@ -20,7 +20,6 @@ from ops.console import stderr, stdout
 from rewards.code.tests import plain_tests
 from rewards.config import RewardsConfig
 from rewards.reward import VERDICTS, Problem, Score
-from rewards.workers import GraderPool
 
 app = typer.Typer()
 
@@ -45,6 +44,8 @@ def score(
     `gold` is accepted for `reward_model.ground_truth`, `tests` for the tests of a program. Rows without
     `ability` are code if they have tests and math otherwise. Exit status 1 if any grader failed.
     """
+    from rewards.workers import GraderPool
+
     rewards = load_config(config).rewards if config else RewardsConfig()
     if workers is not None:
         rewards = rewards.model_copy(update={"workers": workers})

@@ -36,8 +36,6 @@ def train(
     detached: Annotated[bool, typer.Option("--detach", help="Go on without this terminal.")] = False,
 ) -> None:
     """Train a model on problems whose answers can be checked."""
-    from ops.run import run
-
     loaded = load_config(config, overrides or ())
     if detached:
         process = detach(
@@ -45,6 +43,8 @@ def train(
         )
         typer.echo(f"{loaded.run.path}: process {process}; magicrl stop {loaded.run.name} ends it")
         return
+    from ops.run import run  # it loads the other rooms: a mistake in the configuration is told before
+
     _finish(run(loaded, _resume(resume), take_over))
 
 
@@ -57,6 +57,7 @@ def quickstart(
     ),
 ) -> None:
     """Train a tiny model on this machine: every part real, only small."""
+    load_config("quickstart", overrides or ())  # a mistake is told before the minute that the model takes
     from ops.quickstart.model import build_model
     from ops.quickstart.problems import write_problems
     from ops.run import run

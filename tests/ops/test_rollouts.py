@@ -16,7 +16,8 @@ from buffer.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
 from buffer.store import Claim, Lost
 from buffer.versions import PolicyVersion
 from ops.commands.rollouts import app
-from ops.rollout_log import HEAD, RolloutLog, RolloutsConfig, files_of, read_groups
+from ops.config import RolloutsConfig
+from ops.rollout_log import HEAD, RolloutLog, files_of, read_groups
 
 
 def group(prompt: int, *rollouts: Rollout) -> RolloutGroup:
