@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from buffer.manifest import Manifest, TornWeights, VersionGone, WeightsError
+from buffer.manifest import Manifest, TornWeights, VersionGone, WeightsError, with_bases
 from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights, Fetched, Published, WriteFiles, with_bases
+from buffer.weights import DiskWeights, Fetched, Published, WriteFiles
 
 CHUNK_BYTES = 64 << 20
 """Files travel in pieces of this size: so much memory is needed beside the object store, a few times over."""

@@ -8,14 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from buffer.manifest import TornWeights
 from buffer.patch import BadPatch, apply_patch, make_patch
 from buffer.versions import PolicyVersion
 from buffer.weights import DiskWeights, Fetched, Published, WeightStore, WriteFiles
 
+log = structlog.get_logger(__name__)
+
 SUFFIX = ".patch"
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float8_e4m3fn": 1}
 """Width of one weight by dtype (``details["dtype"]`` of a version)."""
+
+
+class DamagedBase(TornWeights):
+    """A version in this process's own cache does not give what a sound patch makes of it."""
+
+    def __init__(self, base: PolicyVersion, reason: str) -> None:
+        super().__init__(reason)
+        self.base = base
 
 
 class DeltaWeights:
@@ -46,7 +58,8 @@ class DeltaWeights:
         """As WeightStore; ``bytes`` of the result is what went into the shared store."""
         details = details or {}
         whole = self._cache.publish(version, write, details)
-        patches = self._patches(version, whole.path, details)
+        with self._cache.hold(version) as held:
+            patches = self._patches(held, details)
         if patches is None:
             shared = self._shared.publish(version, _copier(whole.path), details)
             self._since_full = 0
@@ -57,19 +70,17 @@ class DeltaWeights:
         self._previous = version
         return replace(shared, write_seconds=whole.write_seconds + shared.write_seconds)
 
-    def _patches(
-        self, version: PolicyVersion, whole: Path, details: dict[str, Any]
-    ) -> dict[str, bytes] | None:
+    def _patches(self, whole: Fetched, details: dict[str, Any]) -> dict[str, bytes] | None:
         """Patches by file name from the previous version; None where a whole version is due or smaller."""
         previous, width = self._previous, ELEMENT_BYTES.get(str(details.get("dtype")))
-        if previous is None or width is None or previous.lineage != version.lineage:
+        if previous is None or width is None or previous.lineage != whole.version.lineage:
             return None
         if self._since_full + 1 >= self._full_every or not self._cache.folder(previous).exists():
             return None
         patches: dict[str, bytes] = {}
-        for file in sorted(whole.glob("*.safetensors")):
-            old = self._cache.folder(previous) / file.name
-            patch = make_patch(old, file, width) if old.exists() else None
+        for file in sorted(whole.path.glob("*.safetensors")):
+            old, crc32 = self._cache.folder(previous) / file.name, whole.manifest.files[file.name].crc32
+            patch = make_patch(old, file, width, int(crc32, 16)) if old.exists() else None
             if patch is None or len(patch) >= file.stat().st_size:
                 return None
             patches[file.name] = patch
@@ -79,11 +90,17 @@ class DeltaWeights:
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
         """As WeightStore; the folder it yields lies in the cache and holds the whole version."""
         with ExitStack() as pins:
-            chosen = self._bring(version, pins)
-            yield pins.enter_context(self._cache.fetch(chosen))
+            try:
+                chosen, verified = self._bring(version, pins)
+            except DamagedBase as error:
+                log.warning("whole weights are damaged here and are put together anew", error=str(error))
+                self._cache.discard(error.base)
+                chosen, verified = self._bring(version, pins)
+            yield pins.enter_context((self._cache.hold if verified else self._cache.fetch)(chosen))
 
-    def _bring(self, version: PolicyVersion | None, pins: ExitStack) -> PolicyVersion:
-        """Make sure that the cache has ``version`` whole; returns which one that is."""
+    def _bring(self, version: PolicyVersion | None, pins: ExitStack) -> tuple[PolicyVersion, bool]:
+        """Make sure that the cache has ``version`` whole; which one that is, and whether it was put together
+        just now, and its checksum looked at."""
         chain: list[Fetched] = []
         wanted = version
         while wanted is None or not self._has(wanted):
@@ -97,7 +114,7 @@ class DeltaWeights:
         newest = chain[0].version if chain else (version or link.version)
         for link in reversed(chain):
             self._cache.publish(link.version, self._restorer(link), _without_base(link))
-        return newest
+        return newest, bool(chain)
 
     def close(self) -> None:
         self._cache.clear()
@@ -112,13 +129,13 @@ class DeltaWeights:
             return _copier(link.path)
 
         def write(folder: Path) -> None:
-            with self._cache.fetch(base) as old:
+            with self._cache.hold(base) as old:
                 for patch in sorted(link.path.glob(f"*{SUFFIX}")):
                     name = patch.name.removesuffix(SUFFIX)
                     try:
                         apply_patch(patch.read_bytes(), old.path / name, folder / name)
-                    except (BadPatch, FileNotFoundError) as error:
-                        raise TornWeights(f"weights {link.version}: {error}") from error
+                    except (BadPatch, FileNotFoundError) as error:  # the patch itself was verified
+                        raise DamagedBase(base, f"weights {link.version}: {error}") from error
 
         return write
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,19 @@ class Manifest:
             return manifest
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise TornWeights(f"unreadable weights manifest: {error}") from error
+
+
+def with_bases(
+    versions: Iterable[PolicyVersion], base: Callable[[PolicyVersion], PolicyVersion | None]
+) -> set[PolicyVersion]:
+    """``versions`` and what they stand on, down to whole ones. base: of a version; None: it is whole."""
+    needed: set[PolicyVersion] = set()
+    for start in versions:
+        version: PolicyVersion | None = start
+        while version is not None and version not in needed:
+            needed.add(version)
+            version = base(version)
+    return needed
 
 
 def verify(folder: Path, manifest: Manifest) -> None:

@@ -35,14 +35,17 @@ class _Chunk(NamedTuple):
     changes: bytes
 
 
-def make_patch(old: Path, new: Path, width: int) -> bytes | None:
-    """The patch from ``old`` to ``new``, elements of ``width`` bytes; None if their layouts differ."""
+def make_patch(old: Path, new: Path, width: int, crc32: int | None = None) -> bytes | None:
+    """The patch from ``old`` to ``new``, elements of ``width`` bytes; None if their layouts differ.
+
+    crc32: of ``new``, where it is known already.
+    """
     size = new.stat().st_size
     if old.stat().st_size != size or size % width:
         return None
     chunks, crc = [], 0
     for before, after in zip(_chunks(old, width), _chunks(new, width), strict=True):
-        crc = zlib.crc32(after.data, crc)
+        crc = zlib.crc32(after.data, crc) if crc32 is None else crc32
         chunks.append(_difference(before, after))
     return bytes(
         msgpack.packb({"format": FORMAT, "width": width, "bytes": size, "crc32": crc, "chunks": chunks})

@@ -11,13 +11,21 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from buffer.manifest import Manifest, TornWeights, VersionGone, WeightsError, describe, verify
+from buffer.manifest import (
+    Manifest,
+    TornWeights,
+    VersionGone,
+    WeightsError,
+    describe,
+    verify,
+    with_bases,
+)
 from buffer.versions import PolicyVersion
 
 __all__ = [
@@ -214,25 +222,16 @@ class DiskWeights:
             del self._pin_seen[gone]
         return any(now - self._pin_seen.setdefault(pin, now) < self.pin_seconds for pin in pins)
 
+    def discard(self, version: PolicyVersion) -> None:
+        """Delete one version that turned out damaged, pinned or not."""
+        shutil.rmtree(self.folder(version), ignore_errors=True)
+
     def clear(self) -> None:
         """Delete everything, pinned or not."""
         shutil.rmtree(self.root, ignore_errors=True)
 
     def close(self) -> None:
         """As WeightStore: there is nothing but what is published."""
-
-
-def with_bases(
-    versions: Iterable[PolicyVersion], base: Callable[[PolicyVersion], PolicyVersion | None]
-) -> set[PolicyVersion]:
-    """``versions`` and what they stand on, down to whole ones. base: of a version; None: it is whole."""
-    needed: set[PolicyVersion] = set()
-    for start in versions:
-        version: PolicyVersion | None = start
-        while version is not None and version not in needed:
-            needed.add(version)
-            version = base(version)
-    return needed
 
 
 def _read_manifest(folder: Path) -> Manifest:

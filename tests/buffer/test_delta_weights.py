@@ -151,3 +151,19 @@ def test_a_torn_patch_leaves_the_cache_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(TornWeights), reader.fetch():
         pass
     assert DiskWeights(tmp_path / "reader").versions() == [version(0)]
+
+
+def test_a_copy_that_is_damaged_here_is_put_together_anew(tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    shared = DiskWeights(tmp_path / "shared", keep=2)
+    learner = DeltaWeights(shared, DiskWeights(tmp_path / "cache", keep=2))
+    reader = DeltaWeights(shared, DiskWeights(tmp_path / "reader", keep=2))
+    tensors = random_tensors(random)
+    for step in range(4):
+        learner.publish(version(step), saved(tensors), {"dtype": "float16"})
+        tensors = changed(tensors, random, 0.01)
+        with reader.fetch() as fetched:
+            assert same(fetched.path, tmp_path / f"cache/1/{step}")
+        if step == 2:
+            file = fetched.path / "model.safetensors"
+            file.write_bytes(file.read_bytes()[:-1] + b"?")
