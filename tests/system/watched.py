@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -63,9 +64,17 @@ def check_rules(ask: Ask, run: str) -> None:
     for rule in (rule for group in short_rules(WINDOW)["groups"] for rule in group["rules"]):
         name = rule.get("alert") or rule["record"]
         for operand in operands(" ".join(rule["expr"].split())):
-            found = ask(operand)
+            found = ask(operand) if name in QUIET else _soon(ask, operand)
             assert bool(found) is not (name in QUIET), f"{name}: {operand}: {found}"
             assert all(sample["metric"].get("run") == run for sample in found), f"{name}: {operand}"
+
+
+def _soon(ask: Ask, expression: str, seconds: float = 20.0) -> Series:
+    """Its series, waited for: offsets look at a time before a generator was back."""
+    deadline = time.monotonic() + seconds
+    while not (found := ask(expression)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return found
 
 
 def operands(expression: str) -> list[str]:
