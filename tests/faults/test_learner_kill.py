@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -34,17 +33,6 @@ LIVES = [  # moment, step of the learner at which it comes, step the next life m
 ]
 
 
-@pytest.fixture(scope="module")
-def helpers() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("learner_helpers", TESTS / "learner" / "conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def live(folder: Path, url: str, model: Path, until: int, lives: list[tuple[str, int]]) -> list[int]:
     """Exit status of each life; -9 is SIGKILL."""
     script = TESTS / "learner" / "learner_process.py"
@@ -58,10 +46,14 @@ def live(folder: Path, url: str, model: Path, until: int, lives: list[tuple[str,
 
 
 @pytest.mark.timeout(600)
-def test_a_learner_killed_again_and_again_ends_as_one_that_was_not(tmp_path: Path, helpers: ModuleType):
-    model = helpers._save_model(tmp_path / "model", tied=True)
+def test_a_learner_killed_again_and_again_ends_as_one_that_was_not(
+    tmp_path: Path, learner_helpers: ModuleType
+):
+    model = learner_helpers._save_model(tmp_path / "model", tied=True)
     with EmbeddedRedis(tmp_path / "redis") as server:
-        run = helpers.Run(tmp_path, server.url, BufferConfig(), Schedule([STAGE], LearnerConfig()), model)
+        run = learner_helpers.Run(
+            tmp_path, server.url, BufferConfig(), Schedule([STAGE], LearnerConfig()), model
+        )
         announced: list[PolicyVersion] = []
         announce = run.open_buffer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import resource
 import signal
@@ -29,19 +28,9 @@ STAGE = StageConfig(response_limit=24, prompts_per_step=3, group_size=4)
 
 
 @pytest.fixture(scope="module")
-def helpers() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("learner_helpers", TESTS / "learner" / "conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    ray.cloudpickle.register_pickle_by_value(module)  # the actors cannot import it
-    return module
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cluster(learner_helpers: ModuleType) -> Iterator[None]:
+    for module in (learner_helpers, sys.modules[__name__]):  # the actors cannot import them
+        ray.cloudpickle.register_pickle_by_value(module)
     ray.init(
         "local",
         num_cpus=2,
@@ -68,11 +57,11 @@ def take_memory(_: Any) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("fault", "budget"), [(kill, 16_384), (take_memory, 8192)])
 def test_one_ranks_fault_aborts_the_step_on_all_and_a_new_lineage_goes_on(
-    tmp_path: Path, helpers: ModuleType, cluster: None, fault: Callable[[Any], None], budget: int
+    tmp_path: Path, learner_helpers: ModuleType, cluster: None, fault: Callable[[Any], None], budget: int
 ):
-    model = helpers._save_model(tmp_path / "model", tied=True, vocabulary=100_000)
+    model = learner_helpers._save_model(tmp_path / "model", tied=True, vocabulary=100_000)
     with EmbeddedRedis(tmp_path / "redis") as server:
-        run = helpers.Run(tmp_path, server.url, BufferConfig(), Schedule([STAGE], CONFIG), model)
+        run = learner_helpers.Run(tmp_path, server.url, BufferConfig(), Schedule([STAGE], CONFIG), model)
         ranks = RankGroup(run.connections().spec(model, CONFIG))
         try:
             update, struck = ranks.update, list[int]()
@@ -101,10 +90,10 @@ def test_one_ranks_fault_aborts_the_step_on_all_and_a_new_lineage_goes_on(
 
 @pytest.mark.timeout(300)
 def test_a_rank_that_cannot_start_says_why_in_its_own_words(
-    tmp_path: Path, helpers: ModuleType, cluster: None
+    tmp_path: Path, learner_helpers: ModuleType, cluster: None
 ):
     alone = CONFIG.model_copy(update={"ranks": 1})
-    spec = helpers.Connections(tmp_path, "unused", BufferConfig()).spec(tmp_path, alone)
+    spec = learner_helpers.Connections(tmp_path, "unused", BufferConfig()).spec(tmp_path, alone)
     with pytest.raises(
         RankDied, match=r"memory: ModelUnusable: model folder .* cannot be read: .*config.json"
     ):

@@ -7,26 +7,25 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from learner.universal import to_universal
 
 LR = 1e-3
-BASE = {"lr": LR, "eps": 1e-6, "zero_stage": 1}
+BASE = {"lr": LR, "eps": 1e-6, "zero_stage": 1, "advantage": "no_std"}
 SHARING = BASE | {"correction": "tis"}
-ZERO3 = BASE | {"zero_stage": 3}
 SEVERAL = BASE | {"updates_per_batch": 2, "correction": "icepop", "kl": 0.1}
 ZERO = {f"zero{stage}": BASE | {"zero_stage": stage, "token_budget": 50} for stage in range(4)}
-SPOILED = {f"spoiled-{name}": config | {"advantage": "no_std"} for name, config in ZERO.items()}
-HALF = {
-    f"half-zero{stage}": BASE | {"zero_stage": stage, "token_budget": 50, "dtype": "bfloat16"}
-    for stage in (1, 2, 3)
-}
+HALF = {f"half{stage}": ZERO[f"zero{stage}"] | {"dtype": "bfloat16"} for stage in (1, 3)}
 VARLEN = {"layout": "packed", "attention": "varlen", "packed_row": 100, "token_budget": 200}
+ROOMY = BASE | {"token_budget": 430, "loss_chunk": 512}
 
 CASES: dict[int, dict[str, dict[str, Any]]] = {
     1: {
@@ -34,12 +33,13 @@ CASES: dict[int, dict[str, dict[str, Any]]] = {
         "budget": BASE | {"token_budget": 40},
         "packed": BASE | {"layout": "packed", "packed_row": 64},
         "varlen": BASE | VARLEN,
-        "checkpointing": BASE | {"zero_stage": 3, "gradient_checkpointing": True},
+        "checkpointing": BASE | VARLEN | {"zero_stage": 3, "gradient_checkpointing": True},
         "sharing": SHARING,
         "several": SEVERAL,
+        "roomy": ROOMY,
+        "tight": ROOMY,
     },
     2: ZERO
-    | SPOILED
     | HALF
     | {
         "several": SEVERAL | {"zero_stage": 3, "token_budget": 50},
@@ -51,51 +51,61 @@ CASES: dict[int, dict[str, dict[str, Any]]] = {
 """By number of ranks; all cases of a number run one after the other in the same processes."""
 
 SEEDS = [1, 2, 3]
-RESUMED = {
-    "resume1": BASE,
-    "resume3": BASE | {"zero_stage": 3},
-    "resume-half": BASE | {"dtype": "bfloat16"},
-}
+SPOILED = 9
+"""A batch whose gradient overflows. All cases meet it between the second and the third, but the reference."""
 
-ROOMY = BASE | {"token_budget": 430, "loss_chunk": 512}
 SPARE = 130 << 20
 """Bytes. Two float32 matrices of 194 tokens x 100,000 take 155 MB; of the longer half of the rows, 100 MB."""
+
+RESUMED = {"resume1": BASE, "resume3": BASE | {"zero_stage": 3}, "resume-half": BASE | {"dtype": "bfloat16"}}
 
 Results = dict[int, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Results:
+def results(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, wide_headed_model: Path) -> Results:
     saved = tmp_path_factory.mktemp("saved")
-    results: Results = {}
-    for world, configs in CASES.items():
+    special = {
+        "reference": {"seeds": SEEDS},
+        "roomy": {"seeds": SEEDS[:1], "model": str(wide_headed_model)},
+        "tight": {"seeds": SEEDS[:1], "model": str(wide_headed_model), "spare_bytes": SPARE},
+    }
+
+    def run(world: int) -> dict[str, Any]:
+        cases = {name: {"config": config} | special.get(name, {}) for name, config in CASES[world].items()}
         folder = tmp_path_factory.mktemp(f"world{world}")
-        cases = resumes(world, saved) | {name: {"config": config} for name, config in configs.items()}
-        results[world] = run_cases(folder, world, tiny_model, cases)
-    return results
+        return run_cases(folder, world, tiny_model, resumes(world, saved) | cases)
+
+    with ThreadPoolExecutor() as pool:
+        results = dict(zip((1, 2), pool.map(run, (1, 2)), strict=True))
+    return results | {3: run(3)}
 
 
 def resumes(world: int, saved: Path) -> dict[str, dict[str, Any]]:
     """Save after two of four steps and go on; the others start from there, on the same or other ranks."""
     whole, rest = {"seeds": [1, 2, 3, 4]}, {"seeds": [3, 4], "first": 2}
-    if world == 3:
-        sources = {name: to_universal(saved / name, saved / f"{name}-universal", 200) for name in RESUMED}
-        return {name: {"config": RESUMED[name], "restore": str(sources[name])} | rest for name in RESUMED}
     if world == 1:
         return {}
-    return {
-        f"{name}-whole": {"config": config, "save": {"after": 2, "folder": str(saved / name)}} | whole
-        for name, config in RESUMED.items()
-    } | {
-        f"{name}-resumed": {"config": config, "restore": str(saved / name)} | rest
-        for name, config in RESUMED.items()
-    }
+    if world == 2:
+        return {
+            f"{name}-whole": {"config": config, "save": {"after": 2, "folder": str(saved / name)}} | whole
+            for name, config in RESUMED.items()
+        } | {
+            f"{name}-resumed": {"config": config, "restore": str(saved / name)} | rest
+            for name, config in RESUMED.items()
+        }
+    with ThreadPoolExecutor() as pool:
+        convert = partial(to_universal, timeout=200)
+        sources = pool.map(convert, (saved / n for n in RESUMED), (saved / f"{n}-universal" for n in RESUMED))
+        return {
+            name: {"config": RESUMED[name], "restore": str(source)} | rest
+            for name, source in zip(RESUMED, sources, strict=True)
+        }
 
 
 def run_cases(folder: Path, world: int, model: Path, cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    rows = [{"name": name, "model": str(model), "seeds": SEEDS} | case for name, case in cases.items()]
-    for row in rows:
-        row["spoiled"] = SEEDS[1:2] if row["name"] in SPOILED else []
+    usual = {"model": str(model), "seeds": [*SEEDS[:2], SPOILED, *SEEDS[2:]], "spoiled": [SPOILED]}
+    rows = [usual | {"name": name} | case for name, case in cases.items()]
     (folder / "cases.json").write_text(json.dumps(rows))
     script = Path(__file__).parent / "rank_process.py"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -106,10 +116,13 @@ def run_cases(folder: Path, world: int, model: Path, cases: dict[str, dict[str, 
 
 
 def assert_same_training(got: Any, wanted: Any) -> None:
+    """The same gradient at first, and in all steps that were not skipped."""
     gradient, expected = got["gradient"], wanted["gradient"]
     assert np.linalg.norm(gradient - expected) / np.linalg.norm(expected) < 1e-6
-    np.testing.assert_allclose(got["sums"], wanted["sums"], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(got["norms"], wanted["norms"], rtol=1e-4)
+    for name, bound in (("sums", 1e-4), ("norms", 0.0)):
+        np.testing.assert_allclose(
+            got[name][got["applied"]], wanted[name][wanted["applied"]], rtol=1e-4, atol=bound
+        )
     assert np.abs(got["weights"] - wanted["weights"]).max() < 1e-2 * LR
 
 
@@ -129,26 +142,31 @@ def test_two_ranks_that_share_sequences_agree_with_one(results: Results, name: s
     assert_same_training(results[2][name], results[1]["sharing"])
 
 
-def test_an_allocator_out_of_memory_is_told_and_half_the_budget_gives_the_same_step(
-    tmp_path: Path, wide_headed_model: Path
-):
-    cases: dict[str, dict[str, Any]] = {"roomy": {}, "tight": {"spare_bytes": SPARE}}
-    cases = {name: case | {"config": ROOMY, "seeds": SEEDS[:1]} for name, case in cases.items()}
-    results = run_cases(tmp_path, 1, wide_headed_model, cases)
-    assert str(results["roomy"]["refusal"]) == ""
+def test_an_allocator_out_of_memory_is_told_and_half_the_budget_gives_the_same_step(results: Results):
+    roomy, tight = results[1]["roomy"], results[1]["tight"]
+    assert str(roomy["refusal"]) == ""
     assert re.match(
         r"rank 0 ran out of memory on a micro-batch of \d+ x \d+ tokens, \d+ of them of responses: lower "
         r"learner.token_budget \(now 430\); set learner.gradient_checkpointing=true; raise learner.ranks",
-        str(results["tight"]["refusal"]),
+        str(tight["refusal"]),
     )
-    assert "DefaultCPUAllocator: can't allocate memory" in str(results["tight"]["refusal"])
-    assert_same_training(results["tight"], results["roomy"])
+    assert "DefaultCPUAllocator: can't allocate memory" in str(tight["refusal"])
+    assert_same_training(tight, roomy)
 
 
-@pytest.mark.parametrize("name", SPOILED)
+@pytest.mark.parametrize("name", [*ZERO, *HALF])
 def test_a_gradient_that_is_not_finite_is_skipped_by_all_ranks(results: Results, name: str):
-    assert results[2][name]["applied"].tolist() == [True, False, True]
-    assert np.abs(results[2][name]["weights"] - results[2]["spoiled-zero0"]["weights"]).max() < 1e-2 * LR
+    assert results[2][name]["applied"].tolist() == [True, True, False, True]
+
+
+def test_bfloat16_learns_in_float32_masters(results: Results):
+    reference, half = results[1]["reference"], results[2]["half1"]
+    gradient, expected = half["gradient"], reference["gradient"]
+    assert 1e-3 < np.linalg.norm(gradient - expected) / np.linalg.norm(expected) < 0.06
+    assert_same_training(results[2]["half3"], half)
+    rounded = torch.from_numpy(half["weights"]).bfloat16().double().numpy()
+    assert np.array_equal(half["published"], rounded)
+    assert not np.array_equal(half["weights"], rounded)
 
 
 def test_several_updates_and_a_reference_agree(results: Results):
@@ -167,5 +185,6 @@ def test_a_resume_on_the_same_ranks_is_bit_identical(results: Results, name: str
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_resume_on_other_ranks_goes_on_as_if_nothing_happened(results: Results, name: str):
     whole, resumed = results[2][f"{name}-whole"], results[3][name]
-    np.testing.assert_allclose(resumed["norms"], whole["norms"][2:], rtol=1e-4)
-    assert np.abs(resumed["weights"] - whole["weights"]).max() < 1e-2 * LR
+    half = name == "resume-half"  # other micro-batches, other roundings
+    np.testing.assert_allclose(resumed["norms"], whole["norms"][2:], rtol=2e-2 if half else 1e-4)
+    assert np.abs(resumed["weights"] - whole["weights"]).max() < (1.0 if half else 1e-2) * LR

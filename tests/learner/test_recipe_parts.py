@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -171,4 +170,4 @@ def test_a_resume_lists_changes_and_refuses_some():
 
 def test_pass_rate_ignores_errors():
     assert group([1.0, 0.0, 0.0], ["correct", "wrong", "error"]).pass_rate == 0.5
-    assert math.isclose(replace(group([1.0]), verdicts=("error",)).pass_rate, 0.0)
+    assert math.isclose(group([1.0])._replace(verdicts=("error",)).pass_rate, 0.0)
