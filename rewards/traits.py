@@ -56,6 +56,7 @@ _PATTERNS = {
     for patterns in REFLECTION.values()
     for pattern, hints in patterns.items()
 }
+_HINTS = tuple(hint for hints, _ in _PATTERNS.values() for hint in hints)
 SAMPLE_CHARS = 100_000
 """Of a longer response the end is looked at: repetition and language loops show there."""
 
@@ -92,10 +93,12 @@ def traits(response: str) -> Traits:
 def reflections(response: str) -> dict[str, int]:
     """Hits by pattern, patterns without a hit left out."""
     text = response.lower()
+    if not any(map(text.__contains__, _HINTS)):
+        return {}
     found = {
         pattern: len(compiled.findall(text))
         for pattern, (hints, compiled) in _PATTERNS.items()
-        if any(hint in text for hint in hints)
+        if any(map(text.__contains__, hints))
     }
     return {pattern: hits for pattern, hits in found.items() if hits}
 
