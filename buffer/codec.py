@@ -208,15 +208,9 @@ def _corrupt(reason: str) -> NoReturn:
 
 def encode_summary(summary: GroupSummary) -> bytes:
     """A summary as msgpack, for the index (a few hundred bytes)."""
-    packed: bytes = msgpack.packb(
-        (
-            *(summary.id, summary.stage, summary.data_source, summary.prompt_tokens),
-            *(summary.lengths, summary.forced, summary.rewards),
-            bytes(map(_VERDICT_INDEX.__getitem__, summary.verdicts)),
-            bytes(map(_FINISH_INDEX.__getitem__, summary.finishes)),
-            *(summary.logprob_sums, summary.oldest, summary.newest),
-        )
-    )
+    *before, verdicts, finishes, sums, oldest, newest = summary
+    codes = bytes(map(_VERDICT_INDEX.__getitem__, verdicts)), bytes(map(_FINISH_INDEX.__getitem__, finishes))
+    packed: bytes = msgpack.packb((*before, *codes, sums, oldest, newest))
     return packed
 
 
@@ -229,18 +223,18 @@ def decode_summary(data: bytes) -> GroupSummary:
         group, stage, source, prompt, lengths, forced, rewards, verdicts, finishes, sums, oldest, newest = row
         _all_numbers((*group, stage, prompt, *lengths, *forced, *oldest, *newest))
         return GroupSummary(
-            id=GroupId(*group),
-            stage=stage,
-            data_source=_text(source),
-            prompt_tokens=prompt,
-            lengths=lengths,
-            forced=forced,
-            rewards=tuple(map(float, rewards)),
-            verdicts=tuple(map(VERDICTS.__getitem__, verdicts)),
-            finishes=tuple(map(FINISHES.__getitem__, finishes)),
-            logprob_sums=tuple(map(float, sums)),
-            oldest=PolicyVersion(*oldest),
-            newest=PolicyVersion(*newest),
+            GroupId(*group),
+            stage,
+            _text(source),
+            prompt,
+            lengths,
+            forced,
+            tuple(map(float, rewards)),
+            tuple(map(VERDICTS.__getitem__, verdicts)),
+            tuple(map(FINISHES.__getitem__, finishes)),
+            tuple(map(float, sums)),
+            PolicyVersion(*oldest),
+            PolicyVersion(*newest),
         )
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
         raise CorruptBody(f"summary: {error}") from error

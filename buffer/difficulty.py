@@ -15,8 +15,7 @@ PRIOR_STRENGTH = 4.0
 """How many samples an initial pass rate from the dataset counts for."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptHistory:
+class PromptHistory(NamedTuple):
     """What is known of one prompt.
 
     groups, samples, successes: totals. last: pass rate of its last group. failures: groups without one right
@@ -47,17 +46,7 @@ class PromptHistory:
 
     def pack(self) -> bytes:
         """As msgpack, for Redis."""
-        fields = (
-            self.groups,
-            self.samples,
-            self.successes,
-            self.last,
-            self.failures,
-            self.right,
-            self.wrong,
-            self.step,
-        )
-        packed: bytes = msgpack.packb(fields)
+        packed: bytes = msgpack.packb(self)
         return packed
 
     @classmethod

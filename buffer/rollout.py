@@ -143,8 +143,7 @@ class RolloutGroup:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
+class GroupSummary(NamedTuple):
     """A group without its tokens: enough for advantages, packing and the entropy estimate.
 
     Every tuple has one entry per rollout. lengths and forced are in tokens (forced is part of lengths);

@@ -6,7 +6,6 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -72,7 +71,7 @@ class Bench:
     def finish(self, leases: Sequence[Lease]) -> list[tuple[Lease, GroupSummary]]:
         """The example's summary for every lease, as the generator has it when a group is finished."""
         return [
-            (lease, replace(self.summary, id=lease.group, oldest=lease.version, newest=lease.version))
+            (lease, self.summary._replace(id=lease.group, oldest=lease.version, newest=lease.version))
             for lease in leases
         ]
 
