@@ -48,6 +48,7 @@ def varlen_attention(
     position_ids: Tensor | None = None,
     cu_seq_lens_q: Tensor | None = None,
     max_length_q: int | None = None,
+    s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Causal attention by transformers' interface: [R, heads, L, size] to [R, L, heads, size].
@@ -55,6 +56,8 @@ def varlen_attention(
     Key and value may have fewer heads. Without bounds (where ranks share sequences, one rank's bounds mean
     nothing) they follow from the position ids; without these, each row is one sequence.
     """
+    if s_aux is not None:
+        raise NotImplementedError("varlen attention knows no sinks: set learner.attention=eager")
     rows, _heads, width, _size = query.shape
     if cu_seq_lens_q is None:
         places = torch.arange(width, device=query.device)[None] if position_ids is None else position_ids

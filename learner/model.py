@@ -99,9 +99,11 @@ def load_model(
     partitioned: DeepSpeed settings under which no rank ever holds the whole model (ZeRO-3); collective.
     """
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = _without_dropout(AutoConfig.from_pretrained(folder))
         if partitioned is None:
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, dtype=dtype, attn_implementation=attention
+            )
         else:
             # Its dtype argument is misread; overriding dtypes would make rotary frequencies bfloat16.
             device_only = [deepspeed.zero.DeepSpeedTensorOverride.device]
@@ -120,6 +122,14 @@ def load_model(
         model.gradient_checkpointing_enable({"use_reentrant": False})
     trained: nn.Module = model.train()
     return trained
+
+
+def _without_dropout(config: Any) -> Any:
+    """The sampler has none: with it, log-probabilities would be another policy's, never the same twice."""
+    for name, value in vars(config).items():
+        if name.endswith(("dropout", "pdrop", "dropout_prob")) and isinstance(value, float):
+            setattr(config, name, 0.0)
+    return config
 
 
 def _fill(model: nn.Module, folder: Path) -> None:

@@ -8,13 +8,19 @@ import pytest
 import torch
 import torch.nn.attention.varlen
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AutoModelForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from learner import attention
 from learner.attention import VARLEN, bounds_arguments, sequence_bounds
 from learner.config import LearnerConfig
-from learner.model import ModelUnusable
+from learner.model import ModelUnusable, load_model
 from learner.resolve import resolve_attention, resolve_layout
 from learner.stages import Schedule, StageConfig
 
@@ -112,3 +118,13 @@ def test_a_model_whose_packed_sequences_see_each_other_is_refused(make_run):
     run = make_run(Schedule([StageConfig(response_limit=24, prompts_per_step=2, group_size=4)], leaky))
     with pytest.raises(ModelUnusable, match=r"see each other: set learner.layout=padded"):
         run.learner()
+
+
+def test_dropout_of_the_model_folder_is_off_in_training(tiny_model, tmp_path):
+    config = AutoConfig.from_pretrained(tiny_model)
+    config.attention_dropout = 0.5
+    AutoModelForCausalLM.from_pretrained(tiny_model, config=config).save_pretrained(tmp_path / "model")
+    ids = torch.randint(29, (2, 20))
+    model = load_model(tmp_path / "model", dtype=torch.float32, attention="sdpa", checkpointing=False)
+    assert model.training
+    assert torch.equal(model(ids).logits, model(ids).logits)
