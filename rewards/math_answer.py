@@ -12,6 +12,7 @@ from rewards.config import MathConfig
 from rewards.math.answers import Answer, Choice, Raw
 from rewards.math.choices import options
 from rewards.math.compare import matches
+from rewards.math.domains import contradict
 from rewards.math.final_answer import final_answer
 from rewards.math.library import agrees
 from rewards.math.notation import normalize
@@ -36,7 +37,9 @@ class MathReward:
         if not golds:
             return Score(0.0, "error", "the row has no reference answer")
         boxed_only = self._config.answer == "boxed_only"
-        answer = final_answer(response or "", boxed_only=boxed_only, truncated=truncated)
+        answer = final_answer(
+            response if isinstance(response, str) else "", boxed_only=boxed_only, truncated=truncated
+        )
         if answer is None:
             return Score(0.0, "no_answer", "no final answer" if not boxed_only else "no boxed answer")
         if len(answer) > ANSWER_LENGTH:
@@ -53,6 +56,8 @@ def says(gold: Any, answer: str, prompt: str = "") -> bool:
     """Whether an answer says what ``gold`` says. prompt: the question, for the options it may list."""
     if str(gold).strip() == answer.strip() or normalize(gold) == normalize(answer) != "":
         return True
+    if contradict(normalize(gold), normalize(answer)):
+        return False
     references = reference(str(gold))
     answers = readings(answer)
     if DECIMAL_COMMA.fullmatch(normalize(answer)):

@@ -141,6 +141,15 @@ def factorial(value: Value) -> Fraction:
     return Fraction(math.factorial(int(value)))
 
 
+def double_factorial(value: Fraction) -> Fraction:
+    """n (n - 2) (n - 4) ... of a natural number."""
+    if value.denominator != 1 or value < 0:
+        raise Undefined("double factorial of what is no natural number")
+    if value > LARGEST_FACTORIAL:
+        raise TooLarge("double factorial too large")
+    return Fraction(math.prod(range(int(value), 0, -2)))
+
+
 def binomial(n: Fraction, k: Fraction) -> Fraction:
     """n over k, for any rational n."""
     if k.denominator != 1:

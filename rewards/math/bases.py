@@ -10,9 +10,11 @@ from rewards.math.answers import Based, Quantity
 NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
          "twelve": 12, "sixteen": 16}  # fmt: skip
 _BASE = rf"\(?(\d{{1,2}}|{'|'.join(NAMES)})\)?"
-SUBSCRIPT = re.compile(rf"\(?([0-9A-Fa-f]+)\)?_\{{?\s*(?:\\text\{{)?\s*{_BASE}\s*\}}?\s*\}}?")
+SUBSCRIPT = re.compile(
+    rf"\(?(?:\\text\{{)?([0-9A-Fa-f]+)\}}?\)?_\{{?\s*(?:\\text\{{)?\s*{_BASE}\s*\}}?\s*\}}?"
+)
 OVERLINE = re.compile(rf"\\overline\s*\{{([0-9A-Fa-f]+)\}}_\{{?\s*(?:\\text\{{)?\s*{_BASE}\s*\}}?\s*\}}?")
-IN_WORDS = re.compile(rf"([0-9A-Fa-f]+)\s*(?:\\text\{{)?\s*\(?(?:in\s+)?base[- ]?{_BASE}\)?\s*\}}?")
+IN_WORDS = re.compile(rf"([0-9A-Fa-f]+)\s*(?:\\text\{{)?\s*\(?(?:in\s+)?base[- ]?\s*\}}?\s*{_BASE}\)?\s*\}}?")
 
 
 def read_based(text: str) -> Based | Quantity | None:

@@ -30,6 +30,7 @@ FUNCTIONS = frozenset(
         "lg",
         "exp",
         "sqrt",
+        "abs",
         "gcd",
         "lcm",
         "max",

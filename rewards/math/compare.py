@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rewards.math.answers import (
     Answer,
     Based,
@@ -17,13 +15,12 @@ from rewards.math.answers import (
     Span,
     Word,
 )
+from rewards.math.compare_groups import same_group
 from rewards.math.compare_quantities import same_quantity
-from rewards.math.equality import equal, proportional
+from rewards.math.equality import constant, equal, proportional, same_equation
+from rewards.math.evaluate import CONSTANTS
 from rewards.math.regions import interval
-from rewards.math.trees import Tree, number, renamed, subtract, variables
-
-MOST_ITEMS = 100
-"""Items of a list that are still matched one to one."""
+from rewards.math.trees import Tree, renamed, subtract, variables
 
 
 def matches(gold: Answer, answer: Answer) -> bool:
@@ -37,10 +34,12 @@ def matches(gold: Answer, answer: Answer) -> bool:
     if isinstance(gold, Region) or isinstance(answer, Region):
         return _region(gold, answer)
     if isinstance(gold, Group) or isinstance(answer, Group):
-        return _group(gold, answer)
+        return same_group(gold, answer, matches)
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         return same_quantity(gold, answer)
     if isinstance(gold, Relation) and isinstance(answer, Relation):
+        if gold.sign == answer.sign == "=":
+            return same_equation(gold.difference, answer.difference)
         return gold.sign == answer.sign and proportional(
             gold.difference, answer.difference, positive=gold.sign in (">", ">=")
         )
@@ -51,7 +50,9 @@ def matches(gold: Answer, answer: Answer) -> bool:
 
 def _choice(gold: Answer, answer: Answer) -> bool:
     if isinstance(gold, Choice) and isinstance(answer, Choice):
-        return gold.letter == answer.letter
+        values = (gold.value, answer.value)
+        both = all(isinstance(value, Quantity) and constant(value.tree) is not None for value in values)
+        return gold.letter == answer.letter and (not both or matches(*values))  # type: ignore[arg-type]
     if isinstance(gold, Choice):
         return _is_letter(answer, gold.letter) or (gold.value is not None and matches(gold.value, answer))
     if not isinstance(answer, Choice):
@@ -86,9 +87,15 @@ def _same_curve(gold: Named, answer: Named) -> bool:
     if not (variables(gold.value.tree) and variables(answer.value.tree)):
         return False
     one, other = (
-        subtract(("var", n.name), n.value.tree) for n in (gold, answer) if isinstance(n.value, Quantity)
+        subtract(_symbol(n.name), n.value.tree) for n in (gold, answer) if isinstance(n.value, Quantity)
     )
-    return proportional(one, other, positive=False)
+    return same_equation(one, other)
+
+
+def _symbol(name: str) -> Tree:
+    """A name as a tree; PV, which might be a segment, as a product."""
+    letters = tuple(("var", letter) for letter in name)
+    return ("mul", *letters) if len(name) > 1 and name.isalpha() and name.isupper() else ("var", name)
 
 
 def _functions(gold: Named, answer: Named) -> bool:
@@ -100,16 +107,31 @@ def _functions(gold: Named, answer: Named) -> bool:
         if not alike or any(old != new and not (old + new).isalpha() for old, new in names.items()):
             return False
         if isinstance(value, Quantity):
+            if variables(value.tree) & (set(gold.parameters) - set(answer.parameters)):
+                return False  # f(y) = x is no function of y
             value = Quantity(renamed(value.tree, names), value.decimal)
+        if _same_family(gold, value):
+            return True
     return matches(gold.value, value)
+
+
+def _same_family(gold: Named, value: Answer) -> bool:
+    """f(x) = cx and f(x) = kx, where one constant is arbitrary and any letter names it."""
+    if not (isinstance(gold.value, Quantity) and isinstance(value, Quantity)):
+        return False
+    known = CONSTANTS.keys() | set(gold.parameters)
+    free, other = (variables(side.tree) - known for side in (gold.value, value))
+    if len(free) != 1 or len(other) != 1:
+        return False
+    return equal(gold.value.tree, renamed(value.tree, {next(iter(other)): next(iter(free))}))
 
 
 def _as_equation(relation: Answer, named: Named) -> bool:
     """y = 2x + 1 against 2x - y + 1 = 0."""
     if not (isinstance(relation, Relation) and relation.sign == "=" and isinstance(named.value, Quantity)):
         return False
-    difference = subtract(("var", named.name), named.value.tree)
-    return proportional(relation.difference, difference, positive=False)
+    difference = subtract(_symbol(named.name), named.value.tree)
+    return same_equation(relation.difference, difference)
 
 
 def _region(gold: Answer, answer: Answer) -> bool:
@@ -126,126 +148,3 @@ def _spans(gold: Span, answer: Span) -> bool:
 
 def _ends(gold: Tree | None, answer: Tree | None) -> bool:
     return gold is answer is None or (gold is not None and answer is not None and equal(gold, answer))
-
-
-def _group(gold: Answer, answer: Answer) -> bool:
-    if isinstance(gold, Group) and isinstance(answer, Group):
-        if gold.kind == "ratio" == answer.kind:
-            return _proportion(gold.items, answer.items)
-        if (
-            len(gold.items) == 2
-            and gold.kind == "tuple"
-            and answer.kind == "tuple"
-            and gold.brackets != answer.brackets
-        ):
-            return False
-        return _by_kind(gold, answer)
-    if isinstance(gold, Group) and gold.kind == "ratio" and len(gold.items) == 2:
-        return _fraction_of(gold.items, answer)
-    if isinstance(answer, Group) and answer.kind == "ratio" and len(answer.items) == 2:
-        return _fraction_of(answer.items, gold)
-    column = gold if isinstance(gold, Quantity) else answer
-    row = answer if isinstance(gold, Quantity) else gold
-    if isinstance(column, Quantity) and isinstance(row, Group) and row.kind in ("tuple", "vector"):
-        return _column(column, row)
-    return _single(gold, answer)
-
-
-def _single(gold: Answer, answer: Answer) -> bool:
-    """{5} for 5, and "1/2 or 0.5" for either: items that all say the same."""
-    if isinstance(gold, Group) and gold.kind in ("list", "set"):
-        return bool(gold.items) and all(matches(item, answer) for item in gold.items)
-    if isinstance(answer, Group) and answer.kind in ("list", "set"):
-        return bool(answer.items) and all(matches(gold, item) for item in answer.items)
-    return False
-
-
-def _by_kind(gold: Group, answer: Group) -> bool:
-    kinds = {gold.kind, answer.kind}
-    if kinds <= {"list", "set"}:
-        if _is_ordered(gold) or (_is_assignment(answer) and not _is_assignment(gold)):
-            return _in_order(gold, answer)
-        return _unordered(gold.items, answer.items)
-    if "set" in kinds and 1 in (len(gold.items), len(answer.items)):
-        return _single(gold, answer)
-    if kinds == {"list", "tuple"} or kinds <= {"tuple", "vector"} or len(kinds) == 1:
-        return _in_order(gold, answer)
-    return False
-
-
-def _is_assignment(group: Group) -> bool:
-    """Values for several names (x = 1, y = 2), not several values of one (x = 1, x = 2; x_1 = 1, x_2 = 2)."""
-    names = [item.name.split("_")[0] for item in group.items if isinstance(item, Named)]
-    return len(names) == len(group.items) > 1 and len(set(names)) == len(names)
-
-
-def _is_ordered(group: Group) -> bool:
-    """Whether a list's order is part of it: values for several names, letters out of their own order."""
-    letters = [item.tree[1] for item in group.items if isinstance(item, Quantity) and item.tree[0] == "var"]
-    shuffled = len(letters) == len(group.items) and letters != sorted(letters) and group.kind == "list"
-    return shuffled or _is_assignment(group)
-
-
-def _in_order(gold: Group, answer: Group) -> bool:
-    left, right = _values(gold), _values(answer)
-    return len(left) == len(right) and all(map(matches, left, right))
-
-
-def _values(group: Group) -> Sequence[Answer]:
-    """Items in order; ``y = 4, x = 3`` stands for (3, 4)."""
-    if _is_assignment(group):
-        named = [item for item in group.items if isinstance(item, Named)]
-        return [item.value for item in sorted(named, key=lambda item: item.name)]
-    return group.items
-
-
-def _unordered(gold: Sequence[Answer], answer: Sequence[Answer]) -> bool:
-    """A one-to-one matching; sets written with a repeated element are read as sets."""
-    gold, answer = _distinct(gold), _distinct(answer)
-    if len(gold) != len(answer) or len(gold) > MOST_ITEMS:
-        return False
-    if any(isinstance(item, Word) and item.text == "..." for item in (*gold, *answer)):
-        return all(map(matches, gold, answer))
-    left = list(answer)
-    for item in gold:
-        found = next((k for k, other in enumerate(left) if matches(item, other)), None)
-        if found is None:
-            return False
-        del left[found]
-    return True
-
-
-def _distinct(items: Sequence[Answer]) -> list[Answer]:
-    return list(dict.fromkeys(items))
-
-
-def _proportion(gold: Sequence[Answer], answer: Sequence[Answer]) -> bool:
-    """a:b:c and 2a:2b:2c are the same ratio; a time of day is not."""
-    left, right = ([item.tree for item in side if isinstance(item, Quantity)] for side in (gold, answer))
-    if _is_time(left) and _is_time(right):
-        return left == right
-    if not len(gold) == len(answer) == len(left) == len(right) or equal(right[-1], number(0)):
-        return False
-    return all(
-        equal(("mul", left[0], b), ("mul", right[0], a)) for a, b in zip(left[1:], right[1:], strict=True)
-    )
-
-
-def _is_time(trees: Sequence[Tree]) -> bool:
-    """Whether a ratio may be a time of day: 7:30, 12:00."""
-    numbers = [tree[1] for tree in trees if tree[0] == "num"]
-    return len(numbers) == len(trees) == 2 and numbers[0] <= 24 and (numbers[1] == 0 or 10 <= numbers[1] < 60)
-
-
-def _fraction_of(parts: Sequence[Answer], other: Answer) -> bool:
-    above, below = parts
-    if not (isinstance(above, Quantity) and isinstance(below, Quantity) and isinstance(other, Quantity)):
-        return False
-    return other.tree[0] == "div" and equal(("div", above.tree, below.tree), other.tree)
-
-
-def _column(column: Quantity, row: Group) -> bool:
-    trees = [item.tree for item in row.items if isinstance(item, Quantity)]
-    if len(trees) != len(row.items):
-        return False
-    return equal(column.tree, ("matrix", tuple((tree,) for tree in trees)))

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import mpmath  # type: ignore[import-untyped]
 
+from rewards.math import arithmetic
 from rewards.math.answers import Decimal, Quantity
 from rewards.math.arithmetic import Value
 from rewards.math.equality import DIGITS, constant, equal
@@ -33,7 +34,7 @@ def same_quantity(gold: Quantity, answer: Quantity) -> bool:
         return _degrees(gold, answer)
     if gold.percent != answer.percent:
         return _percent(gold, answer)
-    if equal(gold.tree, tree) or _same_vector(gold.tree, tree):
+    if equal(gold.tree, tree) or _same_vector(gold.tree, tree) or _same_logarithm(gold.tree, tree):
         return True
     return _rounded(gold, tree, answer.decimal) or _same_constant(gold.tree, tree)
 
@@ -72,6 +73,7 @@ def _rounded(gold: Quantity, answer: Tree, written: Decimal | None) -> bool:
         return (
             written is not None
             and written.significant >= FULL_DIGITS
+            and not _terminates(left)
             and _within(left, right, written.places)
         )
     if written is None:
@@ -84,14 +86,14 @@ def _rounded(gold: Quantity, answer: Tree, written: Decimal | None) -> bool:
 
 def _within(exact: Value, decimal: Value, places: int) -> bool:
     """Whether ``decimal`` is ``exact`` rounded, or cut, to that many places."""
+    place: Value = Fraction(1, 10**places)
+    if not (isinstance(exact, Fraction) and isinstance(decimal, Fraction)):
+        if places > DIGITS - 5:
+            return False  # beyond what is known of an irrational number
+        exact, decimal, place = (arithmetic.number(x) for x in (exact, decimal, place))
     with mpmath.workdps(DIGITS):
-        left, right = (
-            mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
-            for x in (exact, decimal)
-        )
-        place = mpmath.mpf(10) ** -places
-        cut = left * right >= 0 and 0 <= abs(left) - abs(right) < place
-        return bool(cut or abs(left - right) * 2 <= place)
+        cut = exact * decimal >= 0 and 0 <= abs(exact) - abs(decimal) < place
+        return bool(cut or abs(exact - decimal) * 2 <= place)
 
 
 def _terminates(amount: Value) -> bool:
@@ -111,6 +113,17 @@ def _same_constant(gold: Tree, answer: Tree) -> bool:
     if gold[0] != "add" or len(left) != 1 or len(right) != 1 or not left | right <= CONSTANTS_OF_INTEGRATION:
         return False
     return equal(gold, renamed(answer, {next(iter(right)): next(iter(left))}))
+
+
+def _same_logarithm(gold: Tree, answer: Tree) -> bool:
+    """``\\log x`` without a base may be the natural one."""
+    natural = [_natural(tree) for tree in (gold, answer)]
+    return natural != [gold, answer] and equal(natural[0], natural[1])
+
+
+def _natural(tree: Tree) -> Tree:
+    below = tuple(_natural(part) if isinstance(part, tuple) else part for part in tree)
+    return ("call", "ln", *below[2:]) if tree[:2] == ("call", "log") else below
 
 
 BASIS = {

@@ -10,7 +10,7 @@ import mpmath  # type: ignore[import-untyped]
 
 from rewards.math.arithmetic import TooLarge, Value, shape
 from rewards.math.evaluate import CONSTANTS, Point, value
-from rewards.math.trees import Tree, is_opaque, variables
+from rewards.math.trees import Tree, is_opaque, quotient, variables
 
 SAMPLES = 24
 """Sample points tried for expressions with variables."""
@@ -50,6 +50,14 @@ def proportional(gold: Tree, answer: Tree, *, positive: bool) -> bool:
         return all_samples(gold, answer, same_ratio) and bool(ratios)
     except (TooLarge, TypeError):
         return False
+
+
+def same_equation(gold: Tree, answer: Tree) -> bool:
+    """Whether f = 0 is g = 0, up to a constant factor, as written or with denominators cleared."""
+    if proportional(gold, answer, positive=False):
+        return True
+    cleared = [quotient(tree)[0] for tree in (gold, answer)]
+    return cleared != [gold, answer] and proportional(cleared[0], cleared[1], positive=False)
 
 
 def all_samples(gold: Tree, answer: Tree, test: Any) -> bool:

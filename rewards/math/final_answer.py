@@ -14,12 +14,13 @@ JOINER = re.compile(
 )
 MARKER = re.compile(
     r"(?:\b(?:final\s+)?answer(?:\s+(?:is|should\s+be|must\s+be|equals)\b|\s*[:：=]|\s*(?=\$|\\\(|\\\[))"
-    r"|\bans\s*[:：=]|最?[终后]?答案[是为]?\s*[:：]?|####|(?:^|\n)[ \t#*]*(?:final\s+)?answer[ \t*]*\n)"
+    r"|\bans\s*[:：=]|最?[终后]?答案[是为]?\s*[:：]?|####|[故应此以]应?选择?\s*[:：]?(?=\s*[（(]?[A-J])"
+    r"|(?:^|\n)[ \t#*]*(?:final\s+)?answer[ \t*]*\n)"
     r"[\s:：*]*(?:\\\[|\\\(|\$\$?)?",
     re.I,
 )
 MARKER_LINE = re.compile(
-    r"^[\s#*>]*(?:(?:final\s+)?answer\s*\**\s*[:：]|最?[终后]?答案\s*[:：])[\s*]*(.+)$", re.I | re.M
+    r"^[ \t#*>]*(?:(?:final\s+)?answer\s*\**\s*[:：]|最?[终后]?答案\s*[:：])[\s*]*(.+)$", re.I | re.M
 )
 CONCLUDES = re.compile(
     r"^\W*(?:(?:(?:so|thus|therefore|hence|then|finally|consequently|in\s+(?:conclusion|total)|the)\b|因此|所以|故|综上)"
@@ -50,6 +51,10 @@ NEGATED = re.compile(
     r"(?:\b(?:not|never|cannot\s+be)|n't(?:\s+be)?|不是)\s*(?:equal\s+to\s*)?[\s$\\(\[]*$", re.I
 )
 """In front of a box: what the answer is not."""
+CHOSEN = re.compile(
+    r"\b(?:option|choice|answer)\s+\(?(?P<answer>[A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right)\b", re.I
+)
+OPEN_THOUGHT, CLOSED_THOUGHT = (re.compile(tag, re.I) for tag in ("<think>", "</think>"))
 BARE = 100
 """Characters of a response that may be nothing but the answer."""
 TAIL = 4000
@@ -58,9 +63,8 @@ TAIL = 4000
 
 def after_thought(response: str) -> str | None:
     """The text after the last ``</think>``; None if a thought was opened and never closed."""
-    _, tag, rest = response.rpartition("</think>")
-    text = rest if tag else response
-    return None if "<think>" in text else text
+    text = CLOSED_THOUGHT.split(response)[-1]
+    return None if OPEN_THOUGHT.search(text) else text
 
 
 def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) -> str | None:
@@ -112,7 +116,7 @@ def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str | None:
     answers = [boxes[-1][2]]
     for before, after in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
         between = text[before[1] : after[0]]
-        if len(between) > 40 or not between.strip("$ ") or not JOINER.fullmatch(between):
+        if len(between) > 40 or not JOINER.fullmatch(between):
             break
         answers.insert(0, before[2])
     return answers[0] if len(set(answers)) == 1 else " , ".join(answers)
@@ -141,7 +145,11 @@ def _stated(text: str) -> str | None:
     sentences = [part.strip() for part in SENTENCE_END.split(text) if part and part.strip()]
     if not sentences:
         return None
-    if found := NAMED_AFTERWARDS.search(sentences[-1]) or DISPLAYED.search(sentences[-1]):
+    if (
+        found := NAMED_AFTERWARDS.search(sentences[-1])
+        or DISPLAYED.search(sentences[-1])
+        or CHOSEN.search(sentences[-1])
+    ):
         return _clean(found["answer"])
     if conclusion := CONCLUDES.match(sentences[-1]):
         return _clean(_last_value(conclusion["answer"]))

@@ -47,6 +47,7 @@ def _modulo(a: int, b: int) -> int:
 
 EXACT: dict[str, Callable[..., Value]] = {
     "abs": abs,
+    "double factorial": arithmetic.double_factorial,
     "floor": lambda value: Fraction(math.floor(value)),
     "ceil": lambda value: Fraction(math.ceil(value)),
     "binom": arithmetic.binomial,

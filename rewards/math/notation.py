@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱˣ", "0123456789+-=()nix", strict=True))
@@ -19,9 +20,11 @@ SYMBOLS = {
     "⌉": r"\rceil ", "、": ",", "∨": r"\text{ or }", "∧": r"\text{ and }", "≈": r"\approx ",
     "℃": r"\text{°C}", "‰": r"\text{permille}", "√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ", "μ": r"\mu ",
-    "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "∶": ":", "ℯ": "e", "ⅈ": "i",
+    "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "º": r"^\circ ", "˚": r"^\circ ",
+    "∶": ":", "ℯ": "e", "ⅈ": "i",
 }  # fmt: skip
-COMMANDS = [
+BRACES = {"lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]"}
+COMMANDS: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"(?<!\\)\\!\s*", ""),
     (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|big|Big|bigg|Bigg)\s*\.", ""),
     (r"\\(?:left|right|[bB]igg?[lrm]?|middle|displaystyle|textstyle|limits|nolimits)(?![a-zA-Z])", ""),
@@ -36,7 +39,7 @@ COMMANDS = [
     (r"\\(?:infin)(?![a-z])", r"\\infty"),
     (r"\\(?:times|ast|bullet)(?![a-z])|\*(?!\*)(?<!\*\*)", r"\\cdot "),
     (r"\\div(?![a-z])", "/"),
-    (r"\\(?:lbrace|lbrack|rbrace|rbrack)(?![a-z])", None),
+    (r"\\(?:lbrace|lbrack|rbrace|rbrack)(?![a-z])", lambda match: BRACES[match.group()[1:]]),
     (r"\\(?:lvert|rvert|vert|mid)(?![a-z])", "|"),
     (r"\\(?:land|wedge)(?![a-z])", r"\\text{ and }"),
     (r"\\(?:lor|vee)(?![a-z])", r"\\text{ or }"),
@@ -48,11 +51,25 @@ COMMANDS = [
     (r"\\(?:text(?:bf|it|rm|normal|sf)|math(?:rm|it|sf|normal))\s*\{", r"\\text{"),
     (r"\\(?:mbox|hbox|operatorname\*?|emph|rm)\s*\{", r"\\text{"),
     (r"\\(?:q?quad|enspace|thinspace|hfill|newline|par)(?![a-z])|(?<!\\)\\[,;:! >]|~", " "),
+    (r"\\[ij]math(?![a-z])", lambda match: match.group()[1]),
+    (r"\\colon(?![a-z])|\{:\}", ":"),
+    (r"\\(?:measuredangle|sphericalangle)(?![a-z])", r"\\angle "),
+    (r"\\equiv(?![a-z])(?!.*mod)", "="),
+    (r"\\(?:p|b)?mod(?![a-z])\s*\{?\s*(\w+)\s*\}?", r"\\pmod{\1}"),
+    (r"\\(?:text)?color\{[^{}]*\}", ""),
+    (r"\\underline\s*\{([^{}]*)\}", r"\1"),
+    (r"\\(?:mathbf|boldsymbol|bm)\s*\{([^{}a-zA-Z\\]*|\([A-J]\)|[A-J])\}", r"\1"),
+    (r"\^\s*\{?\s*\\text\{(st|nd|rd|th)\}\s*\}?", r"\\text{\1}"),
+    (r"\\text\{\s*([$€£¥₹]|Rs\.?)\s*\}", r"\1 "),
+    (r"(?<=\d)\s*(k?)\\Omega$", r"\\text{ \1ohm}"),
+    (r"\\frac\s*\{\s*(\\text\{[^{}]*\}(?:\^\d)?)\s*\}\s*\{\s*(\\text\{[^{}]*\}(?:\^\d)?)\s*\}", r"\1/\2"),
+    (r"\+\s*\\text\{\s*const(?:ant|\.)?\s*\}$", "+C"),
+    (r"\+\s*/\s*-|^\s*\+-", r"\\pm "),
+    (r"\)\s*\^\s*\{?\s*(?:T|\\top|\\intercal)(?![a-z])\s*\}?$", ")"),
     (r"\\hspace\*?\{[^{}]*\}", " "),
     (r"\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\(?:degree|textdegree)(?![a-z])", r"^\\circ "),
     (r"\\ldots(?=\d)", r"\\ldots "),
 ]  # fmt: skip
-BRACES = {"lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]"}
 _COMPILED = [(re.compile(pattern), new) for pattern, new in COMMANDS]
 _INVISIBLE = dict.fromkeys(
     [0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, 0xAD, 0x200E, 0x200F, *range(0x2061, 0x2065)]
@@ -75,7 +92,7 @@ def normalize(answer: Any) -> str:
     text = _unicode(str(answer).translate(_INVISIBLE)).strip()
     text = _unwrapped(text)
     for pattern, new in _COMPILED:
-        text = pattern.sub(new if new is not None else (lambda m: BRACES[m.group()[1:]]), text)
+        text = pattern.sub(new, text)
     text = _plain_mathematics(text.replace("\\%", "%").replace("\n", " "))
     text = _numbers(text)
     text = re.sub(r"\s+", " ", text).strip()
@@ -91,7 +108,8 @@ def _unwrapped(text: str) -> str:
                 text = inner.strip()
         boxed = re.fullmatch(r"\\boxed\s*\{(.*)\}", text, re.S)
         text = re.sub(r"(?<![.])[.,;。]$", "", (boxed.group(1) if boxed else text).strip())
-    return re.sub(r"\\[()\[\]](?!\s*[a-z0-9]*[pe][mx])|(?<!\\)\$(?!\s*\d+(?:\.\d+)?$)(?=.*\$)", " ", text)
+    text = re.sub(r"(?<!\\)\$\$?([^$]*[^$\\])\$\$?", r" \1 ", text)
+    return re.sub(r"\\[()\[\]](?!\s*[a-z0-9]*[pe][mx])", " ", text)
 
 
 def _unicode(text: str) -> str:

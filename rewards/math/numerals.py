@@ -12,6 +12,8 @@ REPEATING = re.compile(
     r"(\d*)\.(\d*)(?:\\overline\s*\{\s*(\d+)\s*\}|\\bar\s*\{\s*(\d+)\s*\}|\((\d+)\)|((?:\\dot\s*\{?\d\}?\d*)+))"
 )
 ELLIPSIS = re.compile(r"(\d*)\.(\d*?)(?:(\d)\3{2,}|(\d{2,}?)\4+)\s*\\ldots")
+ELLIPSIS_AHEAD = re.compile(r"\d*\.\d{1,200}\s*\\ldots")
+"""Cheap to look for; the search for the cycle is not."""
 SCIENTIFIC = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:E|(?<=\d)e(?=[+-]?\d))([+-]?\d+)")
 LARGEST_EXPONENT = 10_000
 
@@ -20,7 +22,9 @@ def read_numeral(scanner: Scanner) -> Fraction:
     """The number that comes next. Raises Unreadable."""
     if found := scanner.match(REPEATING):
         return _repeating(found[1], found[2], found[3] or found[4] or found[5] or re.sub(r"\D", "", found[6]))
-    if found := scanner.match(ELLIPSIS):
+    ahead = ELLIPSIS_AHEAD.match(scanner.text, scanner.at)
+    if ahead and (found := ELLIPSIS.fullmatch(ahead.group())):
+        scanner.at = ahead.end()
         return _repeating(found[1], found[2], found[3] or found[4])
     if found := scanner.match(SCIENTIFIC):
         return _scientific(found[1], found[2])

@@ -23,11 +23,11 @@ from rewards.math.trees import Tree
 LENGTH = 20_000
 """Characters of one expression that are still read."""
 
-FACTORIALS = 3
-"""Exclamation marks in a row that are still mathematics."""
-
-NO_FACTOR = frozenset(["\\end", "\\rfloor", "\\rceil", "\\cdot", "\\choose", "\\pm", "\\to", "\\ldots"])
+NO_FACTOR = frozenset(
+    ["\\end", "\\rfloor", "\\rceil", "\\cdot", "\\choose", "\\over", "\\pm", "\\to", "\\ldots"]
+)
 STOP = frozenset(")}],;|=<>&")
+TRANSPOSE = re.compile(r"\^\s*\{?\s*(?:T|\\top|\\intercal|\\text\{\s*T\s*\})(?![a-zA-Z])\s*\}?")
 HUNDRED: Tree = ("num", Fraction(100))
 
 
@@ -44,10 +44,17 @@ class Parser(Applications):
 
     def whole(self) -> Tree:
         """The tree of the whole text."""
-        tree = self.sum()
+        tree = self.infix()
         if self.peek():
             raise self.unreadable()
         return tree
+
+    def infix(self) -> Tree:
+        """A sum, or two with the old infix forms of a fraction or a binomial between them."""
+        tree = self.sum()
+        if self.take("\\choose"):
+            return ("call", "binom", tree, self.sum())
+        return ("div", tree, self.sum()) if self.take("\\over") else tree
 
     def nested(self, text: str) -> Tree:
         """A part of the text, read by itself at the same depth."""
@@ -115,17 +122,20 @@ class Parser(Applications):
         base = self.postfix(self.primary())
         if self.take("^\\circ"):
             return ("mul", base, ("var", "degree"))
+        if base[0] == "matrix" and self.match(TRANSPOSE):
+            return ("matrix", tuple(zip(*base[1], strict=True)))
         if self.take("^"):
             return self.postfix(("pow", base, self.argument()))
         return base
 
     def postfix(self, tree: Tree) -> Tree:
-        marks = 0
-        while mark := self.take("!", "%"):
-            marks += 1
-            if marks > FACTORIALS:
+        while mark := self.take("!!", "!", "%"):
+            if mark == "%":
+                tree = ("div", tree, HUNDRED)
+            elif self.text.startswith("!", self.at):
                 raise Unreadable("too many factorials")
-            tree = ("fact", tree) if mark == "!" else ("div", tree, HUNDRED)
+            else:
+                tree = ("fact", tree) if mark == "!" else ("call", "double factorial", tree)
         return tree
 
     def argument(self) -> Tree:
@@ -146,9 +156,7 @@ class Parser(Applications):
         self.need(left)
         self.deeper()
         bars, self.bars = self.bars, 0
-        tree = self.sum()
-        if self.take("\\choose"):
-            tree = ("call", "binom", tree, self.sum())
+        tree = self.infix()
         self.need(right)
         self.bars = bars
         self.depth -= 1

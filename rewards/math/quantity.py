@@ -9,7 +9,7 @@ from dataclasses import replace
 from rewards.math.answers import Decimal, Quantity
 from rewards.math.parser import parse
 from rewards.math.scanner import Unreadable
-from rewards.math.units import Unit, is_known, read_unit
+from rewards.math.units import Unit, conversion, is_known, read_unit
 from rewards.math.words import spelled_number
 
 CURRENCY = re.compile(r"^(-?)\s*(\\?\$|[€£¥₹]|(?:USD|EUR|GBP|CNY|RMB|Rs\.?)\s)\s*(-?.+)$")
@@ -27,6 +27,10 @@ PERCENT = re.compile(
     r"^(.*?\S)\s*(?:%|\\text\{\s*(?:%|per\s?cent|percentage|pct)s?\s*\}|per\s?cent|pct)$", re.I
 )
 DEGREES = re.compile(r"^(.*?\S)\s*(?:\^\\circ|\\text\{\s*(?:degrees?|度)\s*\}|\bdegrees?|度)$", re.I)
+MINUTES = re.compile(r"^(\d+)\s*\^\\circ\s*(\d+)\s*'\s*(?:(\d+(?:\.\d+)?)\s*(?:''|\"))?$")
+"""Degrees, minutes and seconds of arc."""
+COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(?:\\text\{)?\s*([a-zA-Z]+)[\s},]*")
+COMPOUND = re.compile(rf"(?:{COMPOUND_PART.pattern}(?:\\text\{{)?(?:\s*and\b)?[\s}}]*){{2,4}}")
 TEMPERATURE = re.compile(r"^(.*?\S)\s*(?:\^\\circ\s*(?:\\text\{\s*)?([CF])\}?|\\text\{\s*°\s*([CF])\s*\})$")
 TEXT_UNIT = re.compile(
     r"^(?P<value>.*?[\d)}\]a-z%!])\s*(?P<unit>(?:\\text\{[^{}]*\}(?:\s*\^\s*(?:-?\d|\{-?\d\}))?(?:\s*(?:/|\\cdot)\s*)?)+)$",
@@ -68,9 +72,28 @@ def read_quantity(text: str) -> Quantity | None:
         return _marked(
             temperature[1], unit=read_unit("celsius" if "C" in temperature.groups() else "fahrenheit")
         )
+    if minutes := MINUTES.match(text):
+        tree = parse(rf"{minutes[1]}+\frac{{{minutes[2]}}}{{60}}+\frac{{{minutes[3] or 0}}}{{3600}}")
+        return Quantity(tree, degrees=True)
     if (degrees := DEGREES.match(text)) and not TRIGONOMETRIC.search(degrees[1]):
         return _marked(degrees[1], degrees=True)
-    return _with_unit(text) or _marked(text)
+    return _compound(text) or _with_unit(text) or _marked(text)
+
+
+def _compound(text: str) -> Quantity | None:
+    """4 hours 40 minutes: parts in units of one dimension, added up in the first."""
+    if not COMPOUND.fullmatch(text):
+        return None
+    parts = [(number, read_unit(unit)) for number, unit in COMPOUND_PART.findall(text) if is_known(unit)]
+    factors = [conversion(parts[0][1], unit) for _, unit in parts] if len(parts) > 1 else [None]
+    if None in factors or len(parts) != len(COMPOUND_PART.findall(text)):
+        return None
+    terms = "+".join(
+        rf"{number}\cdot\frac{{{f.numerator}}}{{{f.denominator}}}"
+        for (number, _), f in zip(parts, factors, strict=True)
+        if f
+    )
+    return Quantity(parse(terms), unit=parts[0][1])
 
 
 def _marked(
@@ -99,7 +122,7 @@ def _with_unit(text: str) -> Quantity | None:
             value, words = rf"({value})\cdot {HAN_SCALE[words[0]]}", words[1:]
         unit = read_unit(words) if words else None
         letters = re.sub(r"\\text|\W", "", words)
-        if unit is not None and len(letters) == 1 and not is_known(letters):
+        if unit is not None and len(letters) == 1 and letters.isascii() and not is_known(letters):
             continue  # a variable in upright type
         if (unit is not None or not words) and (quantity := _marked(value, unit=unit)) is not None:
             return quantity

@@ -8,10 +8,12 @@ import re
 from rewards.math.answers import Answer, Group, Named, Quantity, Raw, Word
 from rewards.math.bases import read_based
 from rewards.math.choices import read_choices
+from rewards.math.domains import unquantified
 from rewards.math.equality import close
+from rewards.math.literals import read_literal
 from rewards.math.notation import normalize
 from rewards.math.quantity import plain_unit, read_quantity, spelled_quantity
-from rewards.math.regions import complement, intersection, interval, solved, union, whole_line
+from rewards.math.regions import complement, intersection, interval, solved, union
 from rewards.math.relations import read_chain
 from rewards.math.split import bracketed, split, split_with
 from rewards.math.words import as_words
@@ -22,32 +24,29 @@ ALTERNATIVE = re.compile(r"\\text\{[\s,]*or[\s,]*\}|or|或")
 ARROW = re.compile(r"\s*\\to(?![a-z])\s*")
 CUP = re.compile(r"\s*\\cup(?![a-z])\s*")
 MINUS_SET = re.compile(r"\s*\\setminus(?![a-z])\s*")
-COLON = re.compile(r"\s*:\s*")
+COLON = re.compile(r"\s*(?::|\\text\{\s*to\s*\})\s*")
 COMMA = re.compile(r"\s*[,;]\s*")
 SUCH_THAT = re.compile(r"\s*[|:]\s*")
 MEMBER = re.compile(r"\s*\\in(?![a-z])\s*")
 ROUGHLY = re.compile(r"\s*\\approx(?![a-z])\s*")
 RELATION = re.compile(r"\s*(?:=|\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>)\s*")
-QUANTIFIED = re.compile(
-    r"\s*[,;(]?\s*(?:\\text\{)?\s*(?:(?:for|where)\s+(?:any|all|some|every|each|an?)\b|where\s|为任意|其中).*$"
-    r"|\s*[,;(]?\s*(?:\\text\{)?\s*for\s*\}?\s*[a-zA-Z]\s*(?:\\in|\\ne|\\ge|\\le|<|>).*$",
-    re.S,
-)
-INTEGER = re.compile(
-    r"(?<=[^\s,])\s*[,(]\s*\(?\s*([a-zA-Z])\s*\\in\s*\\mathbb\{([RZNQC])\}(?:\^[+*]|\^\{[+*]\})?\s*\)?$"
-)
 GROUPED = re.compile(r"(?<![\d.])-?\d{1,3}(?:,\d{3})+(?![\d,])")
 PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-z])")
+OUTWARD = re.compile(r"(?=\]|.*\[$)([\[\]])([^\[\]]+[,;][^\[\]]+)([\[\]])")
+"""An interval with its open ends turned outwards: ]a, b[."""
+WORDED_LIST = re.compile(r"\\text\{([^{}]*\d[^{}]*)\}")
+POINT = re.compile(r"[A-Z]'*\s*(\([^()]*,[^()]*\))")
+"""A point with its name in front: P(1, 2)."""
 DEPTH = 12
 
 
 def readings(answer: object) -> list[Answer]:
     """All that the answer can be taken to say; the most literal first. Empty for an empty answer."""
-    text = _unquantified(normalize(answer))
+    text = unquantified(normalize(answer))
     if not text:
         return []
     words = _words(text)
-    found = [*read_choices(text, _structure), *words]
+    found = [*read_choices(text, _first), *words]
     if words:
         return found  # letters in a word are not a product of variables
     rough = split(text, ROUGHLY)
@@ -59,18 +58,6 @@ def readings(answer: object) -> list[Answer]:
         found.append(quantity)
     structure = _structure(text)
     return [*found, structure] if structure not in found else found
-
-
-def _unquantified(text: str) -> str:
-    """Without what only says which values a parameter takes; an integer one is called k."""
-    text = QUANTIFIED.sub("", text).strip() or text
-    domain = INTEGER.search(text)
-    if domain is None:
-        return text
-    text = text[: domain.start()].strip()
-    if domain[2] in "ZN":
-        text = re.sub(rf"(?<![a-zA-Z\\]){domain[1]}(?![a-zA-Z])", "k", text)
-    return text
 
 
 def _roughly(exact: Answer, rounded: Answer) -> list[Answer]:
@@ -89,7 +76,15 @@ def _words(text: str) -> list[Answer]:
     words = as_words(text)
     if words is None:
         return []
-    return [_structure(words)] if words.startswith(("\\", "-\\")) else [Word(words)]
+    if words.startswith(("\\", "-\\")):
+        return [_structure(words)]
+    names = words.split(" and ")
+    return [Group("list", tuple(map(Word, names)))] if len(names) > 1 else [Word(words)]
+
+
+def _first(text: str) -> Answer:
+    """The words that a text is, else its structure."""
+    return (_words(text) or [_structure(text)])[0]
 
 
 def _structure(text: str, depth: int = 0) -> Answer:
@@ -107,16 +102,15 @@ def _squeezed(text: str) -> str:
     return re.sub(r"\s+", "", re.sub(r"\\text\{([^{}]*)\}", r"\1", text)).lower()
 
 
-def _special(text: str, depth: int) -> Answer | None:
-    if text in (r"\emptyset", r"\{\}", r"\{ \}"):
-        return Group("set", ())
-    if text == r"\mathbb{R}":
-        return whole_line()
-    if text in (r"\infty", "+\\infty", r"-\infty"):
-        return Word(text.lstrip("+"))
-    if outward := re.fullmatch(r"\]([^\[\]]+)[,;]([^\[\]]+)\[", text):  # ]a, b[ is the open interval
-        return _structure(f"({outward[1]},{outward[2]})", depth)
-    return Word("...") if text == r"\ldots" else None
+def _literal(text: str, depth: int) -> Answer | None:
+    if (worded := WORDED_LIST.fullmatch(text)) and LIST.search(worded[1]):
+        return _structure(worded[1].strip(), depth)
+    if point := POINT.fullmatch(text):
+        return _structure(point[1], depth)
+    if outward := OUTWARD.fullmatch(text):
+        left, right = "[" if outward[1] == "[" else "(", "]" if outward[3] == "]" else ")"
+        return _structure(f"{left}{outward[2]}{right}", depth)
+    return read_literal(text)
 
 
 def _list(text: str, depth: int) -> Answer | None:
@@ -126,16 +120,17 @@ def _list(text: str, depth: int) -> Answer | None:
     if len(parts) < 2:
         return None
     items = tuple(item for part, _ in parts for item in _items(part, depth))
+    either = any(ALTERNATIVE.search(before) for _, before in parts[1:])
     regions = [solved(item) for item in items]
     if all(region is not None for region in regions) and not all(isinstance(i, Named | Group) for i in items):
-        either = any(ALTERNATIVE.fullmatch(before) for _, before in parts[1:])
         combined = union if either else intersection
         whole = combined([region for region in regions if region is not None])
         if whole is not None:
             return whole
     if isinstance(items[0], Named) and not any(isinstance(item, Named) for item in items[1:]):
         items = (items[0].value, *items[1:])  # n = 2, 3, 4
-    return Group("list", items)
+    names = {item.name for item in items if isinstance(item, Named)}
+    return Group("either" if either and len(names) > 1 else "list", items)
 
 
 def _items(part: str, depth: int) -> tuple[Answer, ...]:
@@ -171,7 +166,7 @@ def _set_operation(text: str, depth: int) -> Answer | None:
 
 def _relation(text: str, depth: int) -> Answer | None:
     member = split(text, MEMBER)
-    if len(member) == 2 and re.fullmatch(r"\\?[a-zA-Z]\w*", member[0]):
+    if len(member) == 2 and re.fullmatch(r"\\?[a-zA-Z]\w*", member[0]) and len(member[1]) > 1:
         return _structure(member[1], depth)
     parts = split_with(text, RELATION)
     if len(parts) < 2 or any(not part for part, _ in parts):
@@ -196,6 +191,8 @@ def _brackets(text: str, depth: int) -> Answer | None:
         return Group("list", tuple(_structure(part, depth) for part in parts)) if len(parts) > 1 else None
     if left == r"\langle":
         return Group("vector", tuple(_structure(part, depth) for part in parts))
+    if len(parts) > 1 and len(PLUS_MINUS.findall(text)) == 1:
+        return None  # two tuples
     if len(parts) > 1:
         return Group("tuple", tuple(_structure(part, depth) for part in parts), left + right)
     return _structure(inside, depth) if left == "(" and right == ")" else None
@@ -222,5 +219,5 @@ def _based(text: str, depth: int) -> Answer | None:
     return read_based(text)
 
 
-READERS = (_special, _list, _arrows, _set_operation, _relation, _brackets, _plus_minus, _ratio, _based)
+READERS = (_literal, _list, _arrows, _set_operation, _relation, _brackets, _plus_minus, _ratio, _based)
 """In this order: what binds a text together most loosely is looked for first."""

@@ -10,6 +10,7 @@ from rewards.math.answers import Answer, Group, Named, Quantity, Region, Relatio
 from rewards.math.equality import close, constant, equal
 from rewards.math.evaluate import CONSTANTS, Point, value
 from rewards.math.parser import parse
+from rewards.math.regions import intersection, union
 from rewards.math.scanner import Unreadable
 from rewards.math.trees import Tree, number, subtract, variables
 
@@ -18,11 +19,15 @@ NAME = re.compile(
     r"(?:_(?:\w|\{[^{}]*\}))?(?:\^\\circ)?"
 )
 APPLIED = re.compile(r"(\\?[a-zA-Z]+'*(?:_(?:\w|\{[^{}]*\}))?|[a-zA-Z]\^\{?-1\}?)\s*\(([^()]*)\)")
+SEQUENCE = re.compile(r"([a-zA-Z])_\{?([nkmij])\}?")
 LABEL = re.compile(
     r"(?:\\text\{[^{}]*\}\s*)+(?:_(?:\w|\{[^{}]*\}))?|\|[A-Za-z]{1,2}\||[a-zA-Z]{4,}(?: [a-zA-Z]+)*"
 )
 SEGMENT = re.compile(r"\\?(?:angle|triangle|overline)?\s*\{?[A-Z]{2,4}\}?")
-TUPLE_OF_NAMES = re.compile(r"\(?\s*[a-zA-Z](?:_\{?\w+\}?)?(?:\s*,\s*[a-zA-Z](?:_\{?\w+\}?)?)+\s*\)?")
+TUPLE_OF_NAMES = re.compile(r"\(?\s*[a-zA-Z](?:_\{?\w+\}?)?(?:\s*[,:]\s*[a-zA-Z](?:_\{?\w+\}?)?)+\s*\)?")
+COMPUTED = re.compile(r"\\(?:int|iint|oint|lim)(?![a-z])")
+"""What begins a side that is computed elsewhere, so that its value is the other side."""
+ABSOLUTE = re.compile(r"\|([^|]+)\|")
 FLIP = {"<": ">", r"\le": r"\ge", ">": "<", r"\ge": r"\le", "=": "=", r"\ne": r"\ne"}
 
 Read = Callable[[str], Answer]
@@ -62,12 +67,21 @@ def _equality(sides: list[str], read: Read) -> Answer | None:
     if len(sides) == 2 and (name := name_of(last)) is not None and len(last.strip()) == 1:
         return Named(*name, read(left))
     values = [read(side) for side in sides]
+    if (len(sides) > 2 and _is_sum(left)) or COMPUTED.match(left):
+        values = values[1:]  # a + b = 5 + 7 = 12
     if _agree(values) and all(isinstance(v, Quantity) and constant(v.tree) is not None for v in values):
         return values[-1]
     relation = _relation(left, "=", last) if len(sides) == 2 else None
     if relation is not None and equal(relation.difference, number(0)):
         return values[-1]  # an identity: a rewriting of its left side
     return relation
+
+
+def _is_sum(side: str) -> bool:
+    """Whether a side only says what is added up or multiplied: letters without numbers."""
+    return (
+        re.fullmatch(r"[a-zA-Z](?:_\w)?(?:\s*(?:\+|-|\\cdot)?\s*[a-zA-Z](?:_\w)?)*", side.strip()) is not None
+    )
 
 
 def _agree(values: list[Answer]) -> bool:
@@ -81,6 +95,8 @@ def _agree(values: list[Answer]) -> bool:
 def name_of(side: str) -> tuple[str, tuple[str, ...]] | None:
     """(name, parameters) if a side is a name, an applied function, a segment or a label in words."""
     side = side.strip()
+    if sequence := SEQUENCE.fullmatch(side):
+        return sequence[1], (sequence[2],)
     if applied := APPLIED.fullmatch(side):
         return applied[1], tuple(part.strip() for part in applied[2].split(","))
     if NAME.fullmatch(side) and (len(re.sub(r"_.*|\\[a-z]+|\W", "", side)) <= 1 or SEGMENT.fullmatch(side)):
@@ -118,12 +134,26 @@ def _bound(text: str) -> Tree | None:
 
 
 def _comparison(left: str, sign: str, right: str) -> Answer | None:
+    if absolute := ABSOLUTE.fullmatch(left.strip()):
+        return _within(absolute[1], sign, right)
     for one, order, other in ((left, sign, right), (right, FLIP[sign], left)):
         name, bound = name_of(one), _bound(other)
         if name is not None and bound is not None and not name[1]:
             return _half_line(name[0], order, bound)
     relation = _relation(left, sign, right)
     return relation and (_linear(relation) or relation)
+
+
+def _within(inside: str, sign: str, right: str) -> Answer | None:
+    """|x - 1| < 2 as -2 < x - 1 < 2, and |x - 1| > 2 as its two rays."""
+    bound = _bound(right)
+    if bound is None or sign == r"\ne" or not _is_positive(bound):
+        return _relation(f"|{inside}|", sign, right)
+    sides = [_comparison(inside, sign, right), _comparison(inside, FLIP[sign], f"-({right})")]
+    regions = [side for side in sides if isinstance(side, Region)]
+    if len(regions) < 2:
+        return _relation(f"|{inside}|", sign, right)
+    return intersection(regions) if sign in ("<", r"\le") else union(regions)
 
 
 def _linear(relation: Relation) -> Region | None:
@@ -142,6 +172,11 @@ def _linear(relation: Relation) -> Region | None:
     sign = ">" if slope > 0 else "<"
     closed = {">": r"\ge", "<": r"\le"}[sign] if relation.sign == ">=" else sign
     return _half_line(name, closed, number(-start / slope))
+
+
+def _is_positive(bound: Tree) -> bool:
+    amount = constant(bound)
+    return amount is not None and not isinstance(amount, tuple) and amount > 0
 
 
 def _half_line(name: str, sign: str, bound: Tree) -> Region:

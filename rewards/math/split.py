@@ -19,6 +19,8 @@ def split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 def split_with(text: str, separator: re.Pattern[str]) -> list[tuple[str, str]]:
     """Like split, each part with the separator before it ("" for the first)."""
+    if not separator.search(text):
+        return [(text.strip(), "")]
     parts: list[tuple[str, str]] = []
     depth = start = at = 0
     before = ""

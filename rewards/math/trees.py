@@ -55,6 +55,28 @@ def variables(tree: Tree) -> frozenset[str]:
     return found - {tree[1]} if tree[0] in ("sum", "prod") else found
 
 
+def quotient(tree: Tree) -> tuple[Tree, Tree]:
+    """Numerator and denominator of a sum, product or quotient, without cancelling anything."""
+    if tree[0] == "neg":
+        above, below = quotient(tree[1])
+        return ("neg", above), below
+    if tree[0] == "div":
+        (a, b), (c, d) = quotient(tree[1]), quotient(tree[2])
+        return _times(a, d), _times(b, c)
+    if tree[0] not in ("add", "mul"):
+        return tree, ONE
+    above, below = quotient(tree[1])
+    for part in tree[2:]:
+        a, b = quotient(part)
+        above = ("add", _times(above, b), _times(a, below)) if tree[0] == "add" else _times(above, a)
+        below = _times(below, b)
+    return above, below
+
+
+def _times(left: Tree, right: Tree) -> Tree:
+    return left if right == ONE else right if left == ONE else ("mul", left, right)
+
+
 def is_opaque(tree: Tree) -> bool:
     """Whether an unknown function or an indexed name occurs, which has another value in each sample."""
     return tree[0] in ("index", "apply") or any(map(is_opaque, parts(tree)))

@@ -44,6 +44,8 @@ _TABLE: list[tuple[str, Fraction, str]] = [
     ("frequency", F(1), "hz hertz"),
     ("pressure", F(1), "pa pascal"),
     ("temperature", F(1), "k kelvin"),
+    ("resistance", F(1), "ohm"),
+    ("resistance", F(1000), "kohm"),
     ("amount", F(1), "mol mole"),
     ("", F(1), "unit 单位"),
 ]

@@ -11,8 +11,8 @@ SYNONYMS = {
     "does not exist": "dne", "doesnt exist": "dne", "undefined": "dne", "不存在": "dne",
     "all real numbers": r"\mathbb{R}", "all reals": r"\mathbb{R}", "real numbers": r"\mathbb{R}",
     "全体实数": r"\mathbb{R}", "none": r"\emptyset", "infinity": r"\infty", "positive infinity": r"\infty",
-    "negative infinity": r"-\infty", "无穷大": r"\infty", "infinite": "infinitely many",
-    "infinitely many solutions": "infinitely many",
+    "negative infinity": r"-\infty", "无穷大": r"\infty", "infinite": r"\infty", "infinitely many": r"\infty",
+    "infinitely many solutions": r"\infty",
     "correct": "true", "正确": "true", "对": "true", "incorrect": "false", "错误": "false", "错": "false",
     "是": "yes", "否": "no", "不是": "no", "偶数": "even", "奇数": "odd",
 }  # fmt: skip
@@ -56,7 +56,7 @@ def as_words(text: str) -> str | None:
     plain = re.sub(r"[\s.!?\"'’“”:_-]+", " ", plain).strip().lower()
     if not re.fullmatch(r"[^\W\d_]+(?: [^\W\d_]+)*", plain) or not _is_wordy(plain, text):
         return None
-    plain = re.sub(r"^(?:the|an|a) (?=\w)", "", plain)
+    plain = re.sub(r"^(?:the|an|a) (?!and\b|or\b)(?=\w)", "", plain)
     return SYNONYMS.get(plain, plain)
 
 

@@ -26,6 +26,11 @@ BOXED = [
     (r"\boxed{5}. Again: \boxed{5}", "5"),
     ("put it in \\boxed and stop", None),
     (r"It is not $\boxed{5}$", None),
+    (r"\boxed{1} \boxed{2} \boxed{3}", "1 , 2 , 3"),
+    ("\\boxed{3}\n\\boxed{3}", "3"),
+    (r"<THINK>\boxed{7}", None),
+    (r"<think>a</think> \boxed{7} <think> or \boxed{8}", None),
+    ("\n" * 50_000 + r"\boxed{17}" + "\n" * 50_000, "17"),
     (r"Not that one, so $\boxed{5}$", "5"),
     ("", None),
 ]
@@ -71,6 +76,11 @@ STATED = [
     ("Therefore the area equals 12 square meters.", "12 square meters"),
     ("After checking, 5 works and 6 does not.", None),
     ("I am thinking about it", None),
+    ("Therefore option (C) is correct.", "C"),
+    ("Therefore option (C) is incorrect. Answer: D", "D"),
+    ("因此,故选 C。", "C"),
+    ("Therefore, the answer is $10$ square meters.", "$10$ square meters"),
+    ("The answer is $\\underline{13}$.", "\\underline{13}"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,42 @@ def test_answer_against_reference(gold: str, answer: str, right: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gold", "answer", "right"), [("|-3|", "3", True), ("(-1,1)", "|x|<1", False), ("[", "5", False)]
+    ("gold", "answer", "right"),
+    [
+        ("|-3|", "3", True),
+        ("(-1,1)", "|x|<1", True),
+        ("[", "5", False),
+        ("|x|<2", "-2<x<2", True),
+        ("[-3,3]", "|x|\\le 3", True),
+        ("|x-1|", "abs(x-1)", True),
+        ("|x|<2", "x<2", False),
+        ("P(A|B)", "P(B|A)", False),
+    ],
 )
 def test_bars(gold: str, answer: str, right: bool) -> None:
     assert says(gold, answer) is right
+
+
+ONES = "0." + "1" * 3000
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("5", "(" * 5000 + "5" + ")" * 5000),
+        ("5", "{" * 3000 + "6" + "}" * 3000),
+        ("5", "|" * 2001 + "5"),
+        (ONES, ONES[:-1] + "2"),
+        (r"\frac19", ONES + "2"),
+        ("5", "9" * 19_000),
+        ("5", "1," * 9_000),
+    ],
+    ids=range(7),
+)
+def test_hostile_answers_cost_little(gold: str, answer: str) -> None:
+    began = time.process_time()
+    assert not says(gold, answer)
+    assert time.process_time() - began < 4.0
 
 
 OPTIONS = "Which is even? (A) 3 (B) 4 (C) 5 (D) 7"
