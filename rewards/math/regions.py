@@ -85,10 +85,9 @@ def complement(answer: Answer) -> Region | None:
 def union(regions: Sequence[Region]) -> Region | None:
     """Everything in any of them; None if the ends cannot be ordered."""
     names = {region.name for region in regions} - {""}
-    merged = _sorted([span for region in regions for span in region.spans])
-    if merged is None or len(names) > 1:
+    if len(names) > 1:
         return None
-    return Region(_joined(merged.spans), names.pop() if names else "")
+    return _merged([span for region in regions for span in region.spans], names)
 
 
 def _joined(spans: tuple[Span, ...]) -> tuple[Span, ...]:
@@ -124,8 +123,16 @@ def intersection(regions: Sequence[Region]) -> Region | None:
             ]
     except ValueError:
         return None
+    return _merged(spans, names)
+
+
+def _merged(spans: list[Span], names: set[str]) -> Region | None:
+    """Spans in order, overlapping ones made one; None if their ends cannot be ordered."""
     merged = _sorted(spans)
-    return None if merged is None else Region(_joined(merged.spans), names.pop() if names else "")
+    try:
+        return merged and Region(_joined(merged.spans), names.pop() if names else "")
+    except ValueError:
+        return None
 
 
 def _overlap(one: Span, other: Span) -> Span | None:
