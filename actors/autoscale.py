@@ -10,7 +10,9 @@ After a change the count of windows begins anew, so the effect is seen before th
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from actors.config import AutoscaleConfig
 
@@ -62,3 +64,26 @@ class Windows:
         blocked_share = (blocked - self.blocked) / lived if lived > 0 else 0.0
         self.begun, self.waited, self.blocked, self.alive = now, waited, blocked, alive
         return self.scaler.observe(learner_share, blocked_share)
+
+
+class Autoscaling:
+    """The law applied to what the generators of a fleet report."""
+
+    def __init__(self, config: AutoscaleConfig) -> None:
+        self._config = config
+        self._windows: Windows | None = None
+
+    def target(
+        self, now: float, target: int, learner_waited: float, reports: Iterable[Mapping[str, Any]]
+    ) -> int:
+        """How many generators there should be, where ``target`` are wanted so far.
+
+        learner_waited: seconds so far, in all. reports: the last one of every generator that ever was.
+        """
+        given = [report for report in reports if "idle_seconds" in report]
+        blocked = sum(report["idle_seconds"].get("backpressure", 0.0) for report in given)
+        alive = sum(report["seconds"] for report in given)
+        if self._windows is None:
+            self._windows = Windows(Autoscaler(self._config, target), now, learner_waited, blocked, alive)
+        self._windows.scaler.target = target
+        return self._windows.feed(now, learner_waited, blocked, alive)

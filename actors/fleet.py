@@ -9,12 +9,13 @@ from typing import Any
 import ray
 import structlog
 
-from actors.autoscale import Autoscaler, Windows
+from actors.autoscale import Autoscaling
 from actors.engine import SamplingLimits
 from actors.fleet_summary import summarize
 from actors.healing import SlotHealth
 from actors.member import Member, borrow, outcome
 from actors.roster import Roster
+from actors.slots import Slots
 from actors.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, StartGenerator, start_generator
 from buffer.row import Row
 from buffer.server import connect
@@ -23,9 +24,6 @@ from buffer.versions import PolicyVersion
 from rewards.reward import Score
 
 log = structlog.get_logger()
-
-GHOST_SECONDS = 10.0
-"""How long a killed generator may still lease groups: Ray kills asynchronously."""
 
 
 class GeneratorDied(RuntimeError):
@@ -56,10 +54,10 @@ class Fleet:
         self._roster.save_spec(self._shared_spec)
         self._target = 0
         self._members: list[Member] = []
-        self._health: dict[int, SlotHealth] = {}
+        self._slots = Slots(spec.actors.healing)
         self._last: dict[str, Mapping[str, Any]] = {}
-        self._windows: Windows | None = None
-        self._ghosts: dict[str, float] = {}
+        autoscale = spec.actors.autoscale
+        self._autoscaling = None if autoscale is None else Autoscaling(autoscale)
         self._asked_for: int | None = None
 
     def start(self, count: int, seconds: float) -> None:
@@ -77,7 +75,7 @@ class Fleet:
             ray.wait([m.starting for m in self._members if m.state == "starting"], timeout=1.0)
             self._take_in(time.monotonic())
         if count and not self._members:
-            raise GeneratorDied(next(health.reason for health in self._health.values()))
+            raise GeneratorDied(next(health.reason for health in self._slots.health.values()))
 
     def _start_too_slow(self, seconds: float) -> None:
         names = ", ".join(member.name for member in self._members if member.state == "starting")
@@ -88,8 +86,7 @@ class Fleet:
 
     def scale(self, generators: int) -> None:
         """Want that many generators from now on; slots that were given up are tried again."""
-        for health in self._health.values():
-            health.forgive()
+        self._slots.forgive()
         self._target = generators
 
     def autoscale(self, learner_waited: float) -> None:
@@ -97,17 +94,9 @@ class Fleet:
 
         learner_waited: seconds that the learner has waited for data so far, in all.
         """
-        config = self._spec.actors.autoscale
-        if config is None:
+        if self._autoscaling is None:
             return
-        now = time.monotonic()
-        reports = [report for report in self._last.values() if "idle_seconds" in report]
-        blocked = sum(report["idle_seconds"].get("backpressure", 0.0) for report in reports)
-        alive = sum(report["seconds"] for report in reports)
-        if self._windows is None:
-            self._windows = Windows(Autoscaler(config, self._target), now, learner_waited, blocked, alive)
-        self._windows.scaler.target = self._target
-        target = self._windows.feed(now, learner_waited, blocked, alive)
+        target = self._autoscaling.target(time.monotonic(), self._target, learner_waited, self._last.values())
         if target != self._target:
             log.info("autoscaling", generators=target, before=self._target)
             self._target = target
@@ -126,36 +115,26 @@ class Fleet:
             self._asked_for = asked
             self.scale(asked)
         self._take_in(now)
-        self._release_ghosts(now)
+        self._slots.release_ghosts(self._buffer.release, now)
         self._fill(now)
         self._shrink()
         self._raise_if_hopeless()
 
-    def _release_ghosts(self, now: float) -> None:
-        """Groups of the lost go to others at once. For a while: a kill takes effect later than it returns."""
-        for name, until in list(self._ghosts.items()):
-            self._buffer.release(name)
-            if now > until:
-                del self._ghosts[name]
-
     def _raise_if_hopeless(self) -> None:
         """Generators from outside the fleet are a hope too; with a target of 0 the learner waits for them."""
-        wanted = [self._slot_health(slot) for slot in self._slots()]
-        hopeless = bool(wanted) and not self._members and all(health.given_up for health in wanted)
-        if hopeless and not self._roster.reports():
-            raise GeneratorDied(wanted[-1].reason)
+        reason = self._slots.hopeless(range(self._target))
+        if reason is not None and not self._members and not self._roster.reports():
+            raise GeneratorDied(reason)
 
-    def _slot_health(self, slot: int) -> SlotHealth:
-        return self._health.setdefault(slot, SlotHealth(self._spec.actors.healing))
-
-    def _slots(self) -> range:
-        return range(self._target)
-
-    def _take_in(self, now: float) -> None:
-        for member in list(self._members):
+    def _ask(self) -> None:
+        for member in self._members:
             member.ask()
             if member.report:
                 self._last[member.name] = member.report
+
+    def _take_in(self, now: float) -> None:
+        self._ask()
+        for member in list(self._members):
             if member.state == "starting":
                 self._take_in_start(member, now)
             elif (ended := outcome(member.done)) is not None:
@@ -166,10 +145,8 @@ class Fleet:
     def _take_in_start(self, member: Member, now: float) -> None:
         started = outcome(member.starting)
         if started is None:
-            if (
-                now - member.started_at
-                > self._spec.actors.engine.start_seconds + self._spec.actors.ray_seconds
-            ):
+            config = self._spec.actors
+            if now - member.started_at > config.engine.start_seconds + config.ray_seconds:
                 self._lost(member, f"{member.name} did not start in time", now)
         elif started[1] is not None:
             self._lost(member, f"{member.name} did not start: {started[1]}", now)
@@ -188,19 +165,16 @@ class Fleet:
 
     def _lost(self, member: Member, reason: str, now: float) -> None:
         """Give its groups to others and plan its replacement."""
-        health = self._slot_health(member.slot)
-        health.failed(reason, now, now - member.started_at if member.state != "starting" else 0.0)
+        served = now - member.started_at if member.state != "starting" else 0.0
+        self._slots.lost(member.slot, member.name, reason, now, served)
         self._members.remove(member)
         member.kill()
-        self._ghosts[member.name] = now + GHOST_SECONDS
         self._roster.leave(member.name)
-        next_step = "slot given up" if health.given_up else f"next try in {health.retry_at - now:.0f} s"
-        log.error("generator lost", name=member.name, reason=reason, failures=health.failures, next=next_step)
 
     def _fill(self, now: float) -> None:
         taken = {member.slot for member in self._members}
-        for slot in self._slots():
-            if slot not in taken and self._slot_health(slot).may_start(now):
+        for slot in range(self._target):
+            if slot not in taken and self._slots.of(slot).may_start(now):
                 self._members.append(
                     Member.create(self._spec, slot, self._serve_metrics, self._start_generator)
                 )
@@ -221,15 +195,12 @@ class Fleet:
 
         This moment's answers are not waited for.
         """
-        for member in self._members:
-            member.ask()
-            if member.report:
-                self._last[member.name] = member.report
+        self._ask()
         return [*(member.report for member in self._members if member.report), *self._roster.outside()]
 
     def health(self) -> dict[int, SlotHealth]:
         """The failures by slot."""
-        return dict(self._health)
+        return dict(self._slots.health)
 
     def wait_for(self, version: PolicyVersion, seconds: float) -> None:
         """Wait until every generator serves ``version`` or newer. Raises GeneratorDied, TimeoutError."""

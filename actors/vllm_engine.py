@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -17,12 +16,12 @@ import structlog
 from actors.config import VllmConfig
 from actors.engine import EngineBroken, EngineStats, Sample, SamplingLimits, WeightsRefused, as_they_finish
 from actors.scheduler_view import SchedulerView
+from actors.vllm_start import set_environment, start_llm
 from buffer.rollout import Finish, VersionSpan
 from buffer.versions import PolicyVersion
 
 log = structlog.get_logger()
 
-GIB = 1 << 30
 PREPARED_SECONDS = 0.01
 """How often the worker is asked whether new weights are ready; the question costs less than a decode step."""
 
@@ -63,9 +62,9 @@ class VllmEngine:
 
         Raises EngineBroken with vLLM's own words if the folder does not load.
         """
-        _set_environment(config)
+        set_environment(config)
         try:
-            llm, scheduler = await asyncio.to_thread(_start_llm, model, config, seed)
+            llm, scheduler = await asyncio.to_thread(start_llm, model, config, seed)
         except (RuntimeError, ValueError, OSError, TimeoutError) as error:
             raise EngineBroken(f"vLLM could not start on {model}: {error}") from error
         engine = cls(llm, config, version, scheduler)
@@ -221,48 +220,6 @@ class VllmEngine:
     async def close(self) -> None:
         await asyncio.to_thread(self._llm.shutdown, CLOSE_SECONDS)
         self._llm = None  # else it is shut down once more at interpreter exit, and complains
-
-
-def _start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, SchedulerView | None]:
-    from vllm import AsyncEngineArgs
-    from vllm.platforms import current_platform
-    from vllm.v1.engine.async_llm import AsyncLLM
-    from vllm.v1.executor.uniproc_executor import UniProcExecutor
-
-    arguments: dict[str, Any] = {
-        "model": str(model),
-        "dtype": config.dtype,
-        "max_model_len": config.max_model_len,
-        "max_num_seqs": config.max_num_seqs,
-        "gpu_memory_utilization": config.memory_ratio,
-        "kv_cache_memory_bytes": None if config.kv_cache_gib is None else int(config.kv_cache_gib * GIB),
-        "enforce_eager": config.enforce_eager,
-        "tensor_parallel_size": config.tensor_parallel_size,
-        "enable_prefix_caching": config.prefix_caching,
-        "seed": seed,
-        "logprobs_mode": "processed_logprobs",
-        "worker_extension_cls": "actors.vllm_worker.WeightSwitch",
-        "disable_log_stats": not config.engine_metrics,
-    }
-    if current_platform.is_cpu() and config.tensor_parallel_size == 1:
-        # By name ("uni") vLLM would take its multi-process executor, to bind OpenMP threads, which is not
-        # wanted here: one process less to start, and twice the tokens/s of a small model on a busy machine.
-        arguments["distributed_executor_backend"] = UniProcExecutor
-    view = SchedulerView() if config.engine_metrics else None
-    loggers = None if view is None else [lambda vllm_config, engine_index=0: view]
-    engine_args = AsyncEngineArgs(**(arguments | config.engine_args))
-    return AsyncLLM.from_engine_args(engine_args, stat_loggers=loggers), view
-
-
-def _set_environment(config: VllmConfig) -> None:
-    """What vLLM reads from the environment when it is imported and when its processes start."""
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    # Learner and generators share the cores; vLLM would pin its threads to the first ones.
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ["VLLM_ENGINE_READY_TIMEOUT_S"] = str(int(config.start_seconds))
-    if config.omp_threads is not None:
-        os.environ["OMP_NUM_THREADS"] = str(config.omp_threads)
 
 
 def _spans(spans: Sequence[Any]) -> tuple[VersionSpan, ...]:

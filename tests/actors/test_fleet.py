@@ -272,7 +272,7 @@ def test_weights_come_without_a_shared_folder(
 
 def test_the_number_follows_who_waits_for_whom(cluster: None, small_run: Any, tmp_path: Path) -> None:
     small_run.publish(0)
-    autoscale = AutoscaleConfig(least=1, most=2, window_seconds=1.0, up_at=0.5, down_at=0.5, patience=2)
+    autoscale = AutoscaleConfig(least=1, most=2, window_seconds=0.5, up_at=0.5, down_at=0.5, patience=2)
     base = spec(small_run, tmp_path)
     actors = base.actors.model_copy(update={"autoscale": autoscale})
     fleet = Fleet(base.model_copy(update={"actors": actors}), start=scripted)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.autoscale import Autoscaler, Windows
+from actors.autoscale import Autoscaler, Autoscaling, Windows
 from actors.config import AutoscaleConfig, HealingConfig
 from actors.healing import Pulse, SlotHealth
 from actors.idle import IdleClock
+from actors.slots import Slots
 
 AUTOSCALE = AutoscaleConfig(least=1, most=4, window_seconds=10.0, up_at=0.2, down_at=0.3, patience=2)
 
@@ -79,6 +80,35 @@ def test_windows_turn_totals_into_shares() -> None:
     assert windows.feed(20.0, waited=4.5, blocked=8.0, alive=40.0) == 2
     assert windows.feed(30.0, waited=8.0, blocked=8.0, alive=60.0) == 2
     assert windows.feed(40.0, waited=12.0, blocked=8.0, alive=80.0) == 3
+
+
+def test_a_fleet_s_reports_are_summed_and_what_was_before_does_not_count() -> None:
+    law = Autoscaling(AUTOSCALE)
+    before = [{"idle_seconds": {"backpressure": 90.0}, "seconds": 100.0}, {"state": "starting"}]
+    assert law.target(0.0, 2, 50.0, before) == 2
+    blocked = [{"idle_seconds": {"backpressure": 90.0 + 10 * n}, "seconds": 100.0 + 10 * n} for n in (1, 2)]
+    assert law.target(10.0, 2, 50.0, blocked[:1]) == 2
+    assert law.target(20.0, 2, 50.0, blocked[1:]) == 1
+    starved = [{"idle_seconds": {}, "seconds": 200.0}]
+    assert law.target(30.0, 3, 60.0, starved) == 3
+    assert law.target(40.0, 3, 70.0, starved) == 4
+
+
+def test_slots_tell_who_may_start_and_whose_groups_to_release() -> None:
+    slots = Slots(HealingConfig(first_pause_seconds=2, max_failures=1))
+    assert slots.of(0).may_start(0.0)
+    assert slots.hopeless(range(2)) is None
+    slots.lost(0, "generator-0-a", "node lost", now=5.0, served_seconds=0.0)
+    assert not slots.of(0).may_start(100.0)
+    assert slots.hopeless(range(1)) == "node lost"
+    assert slots.hopeless(range(2)) is None
+    assert slots.hopeless(range(0)) is None
+    released: list[str] = []
+    for now in (6.0, 16.0, 17.0):
+        slots.release_ghosts(released.append, now)
+    assert released == ["generator-0-a", "generator-0-a"]
+    slots.forgive()
+    assert slots.of(0).may_start(17.0)
 
 
 def test_idle_time_is_booked_by_cause() -> None:
