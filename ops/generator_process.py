@@ -22,7 +22,7 @@ from ops.metrics.server import MetricsEndpoint
 def main(start: StartGenerator = start_generator) -> None:
     """Generate until the run ends or SIGTERM comes; its series end with it."""
     name, slot, metrics = sys.argv[1:]
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     spec = given_spec()
     logs.setup("generator")
     know(run=spec.run, slot=int(slot))
