@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,6 +17,9 @@ from ops.config import ConfigError
 from ops.console import stderr, stdout
 from ops.runs import find_run
 from rewards.reward import VERDICTS
+
+if TYPE_CHECKING:
+    from ops.group_view import Decoder
 
 app = typer.Typer()
 
@@ -44,6 +47,7 @@ def rollouts(
 
     A few groups of each step are kept in the run's folder (`rollouts.per_step`).
     """
+    from ops.group_view import decoder
     from ops.rollout_log import read_groups
 
     if verdict is not None and verdict not in VERDICTS:
@@ -58,7 +62,7 @@ def rollouts(
     ]
     found.sort(key=lambda sample: len(sample.rollout.tokens) if longest else sample.step, reverse=True)
     show = _print_json if as_json else _print
-    text = decoder(folder.path)
+    text = decoder(model_of(folder.path))
     for sample in islice(found, limit):
         show(sample, text)
     if not found:
@@ -66,17 +70,11 @@ def rollouts(
         raise typer.Exit(1)
 
 
-def decoder(run: Path) -> Callable[[Any], str]:
-    """Token ids to text, special tokens shown; the ids themselves where the tokenizer is gone."""
+def model_of(run: Path) -> Path:
+    """The model folder that the run's configuration names; its tokenizer may be gone by now."""
     import yaml
 
-    model = Path(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["model"]["path"])
-    if not model.is_dir():
-        return lambda tokens: " ".join(map(str, tokens))
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    return lambda tokens: str(tokenizer.decode(tokens))
+    return Path(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["model"]["path"])
 
 
 def facts(sample: Sample) -> dict[str, Any]:
@@ -112,14 +110,14 @@ def looks(response: str) -> dict[str, Any]:
     }
 
 
-def _print(sample: Sample, text: Callable[[Any], str]) -> None:
+def _print(sample: Sample, text: Decoder) -> None:
     console = stdout()
-    rollout, response = sample.rollout, text(sample.rollout.tokens).strip()
+    rollout, response = sample.rollout, text(sample.rollout.tokens.tolist()).strip()
     known = facts(sample) | looks(response)
     colour = "green" if rollout.verdict == "correct" else "red"
     head = f"step {sample.step}  prompt {known['prompt']}  [{colour}]{rollout.verdict}[/]  {rollout.reward:g}"
     console.print(Rule(head, align="left", style="dim"))
-    console.print(f"[dim]{escape(text(sample.group.prompt_tokens).strip())}[/]")
+    console.print(f"[dim]{escape(text(sample.group.prompt_tokens.tolist()).strip())}[/]")
     console.print(escape(response))
     console.print(f"[dim]{escape('   '.join(_notes(known)))}[/]\n")
 
@@ -134,9 +132,9 @@ def _notes(known: dict[str, Any]) -> Iterator[str]:
         yield str(known["detail"])
 
 
-def _print_json(sample: Sample, text: Callable[[Any], str]) -> None:
+def _print_json(sample: Sample, text: Decoder) -> None:
     import json
 
-    response = text(sample.rollout.tokens)
-    texts = {"prompt_text": text(sample.group.prompt_tokens), "response": response}
+    response = text(sample.rollout.tokens.tolist())
+    texts = {"prompt_text": text(sample.group.prompt_tokens.tolist()), "response": response}
     typer.echo(json.dumps(facts(sample) | looks(response) | texts))
