@@ -35,15 +35,16 @@ local function refill(run, source, missing)
     return missing
 end
 
-local function weights(run)
-    local flat, table_ = redis.call('HGETALL', key(run, 'weight')), {}
-    for i = 1, #flat, 2 do table_[flat[i]] = tonumber(flat[i + 1]) end
-    return table_
+-- A number for each source: `weight`, `quota` or `left`.
+local function by_source(run, name)
+    local flat, numbers = redis.call('HGETALL', key(run, name)), {}
+    for i = 1, #flat, 2 do numbers[flat[i]] = tonumber(flat[i + 1]) end
+    return numbers
 end
 
 -- Starts the next epoch; false if there is nothing left to draw.
 local function next_epoch(run)
-    local epoch, sources, total = redis.call('HINCRBY', run.control, 'epoch', 1), weights(run), 0
+    local epoch, sources, total = redis.call('HINCRBY', run.control, 'epoch', 1), by_source(run, 'weight'), 0
     run.epoch = tostring(epoch)
     for source in pairs(sources) do
         wake(run, source, epoch)
@@ -54,9 +55,11 @@ local function next_epoch(run)
         if missing > 0 then missing = refill(run, source, missing) end
     end
     local any = false
+    run.quota, run.left = {}, {}
     for source, weight in pairs(sources) do
         local quota = math.floor(weight * eligible(run, source) + 0.5)
         if weight > 0 and quota == 0 and eligible(run, source) > 0 then quota = 1 end
+        run.quota[source], run.left[source] = quota, quota
         redis.call('HSET', key(run, 'quota'), source, quota)
         redis.call('HSET', key(run, 'left'), source, quota)
         any = any or quota > 0
@@ -66,13 +69,10 @@ end
 
 -- The source that is furthest behind its share of the epoch, so that every batch has the mixture's proportions.
 local function next_source(run)
-    local flat, best, share = redis.call('HGETALL', key(run, 'left')), nil, 0
-    for i = 1, #flat, 2 do
-        local left = tonumber(flat[i + 1])
-        if left > 0 then
-            local this = left / tonumber(redis.call('HGET', key(run, 'quota'), flat[i]))
-            if this > share or (this == share and flat[i] < best) then best, share = flat[i], this end
-        end
+    local best, share = nil, 0
+    for source, left in pairs(run.left) do
+        local this = left > 0 and left / run.quota[source] or 0
+        if this > share or (best and this == share and source < best) then best, share = source, this end
     end
     return best
 end
@@ -86,8 +86,9 @@ local function pop(run, source)
     end
     if prompt then
         redis.call('SADD', drawn, prompt)
-        redis.call('HINCRBY', key(run, 'left'), source, -1)
+        run.left[source] = redis.call('HINCRBY', key(run, 'left'), source, -1)
     else
+        run.left[source] = 0
         redis.call('HSET', key(run, 'left'), source, 0)
     end
     return prompt
@@ -118,43 +119,32 @@ local function number_draw(run, prompt)
     return n
 end
 
+-- A new group of `stage` for the holder; nil if the pool is exhausted.
 local function start(run, holder, stage)
     local prompt, source = draw(run)
     if not prompt then return nil end
     local id = run.epoch .. '.' .. prompt .. '.' .. number_draw(run, prompt)
-    local group = { FLYING, stage, holder.step, holder.attempt, holder.actor, source, holder.lineage, 0, false }
-    write_group(run, id, group)
     redis.call('ZADD', flying(run, stage), holder.step, id)
-    count(run, 'started')
-    return id, group
+    return id, { FLYING, stage, holder.step, '', holder.actor, source, holder.lineage, 0, false }
 end
 
--- Groups whose lease was lost keep their place; they go first, to a generator at least as fresh.
-local function reissue(run, holder)
-    local id = redis.call('ZRANGEBYSCORE', run.lost, '-inf', holder.step, 'LIMIT', 0, 1)[1]
-    if not id then return nil end
+-- A group whose lease was lost keeps its place.
+local function reissue(run, holder, id)
     local group = read_group(run, id)
     redis.call('ZREM', run.lost, id)
     redis.call('HDEL', run.progress, id)
-    group[STEP], group[ATTEMPT] = holder.step, holder.attempt
-    group[ACTOR], group[LINEAGE] = holder.actor, holder.lineage
-    write_group(run, id, group)
+    group[STEP], group[ACTOR], group[LINEAGE] = holder.step, holder.actor, holder.lineage
     redis.call('ZADD', flying(run, group[STAGE]), holder.step, id)
-    count(run, 'reissued')
-    return id, group
+    return group
 end
 
-local function told(run, id, group)
-    local prompt = string.match(id, '^%d+%.(%d+)%.')
-    return { id, group[ATTEMPT], group[STAGE], group_size_of(run, group[STAGE]), group[SOURCE],
-        redis.call('HGET', key(run, 'history'), prompt) or '', redis.call('HGET', key(run, 'prior'), prompt) or '' }
-end
-
--- The earliest stage with room for a group sampled by `step`.
+-- The earliest stage with room for groups sampled by `step`, and for how many.
 local function open_stage(run, step)
     for stage = stage_of(run, run.next), stage_of(run, step + run.staleness) do
-        if room(run, stage, step) > 0 then return stage end
+        local free = room(run, stage, step)
+        if free > 0 then return stage, free end
     end
+    return nil, 0
 end
 
 local function why_not(run, lineage, step)
@@ -163,24 +153,45 @@ local function why_not(run, lineage, step)
     if not valid(run, lineage, step) or step + run.staleness < run.next then return 'stale' end
 end
 
--- `holder`: who leases (actor), on which weights (lineage, step).
-local function lease(run, holder, wanted, request)
-    local refused, groups = why_not(run, holder.lineage, holder.step), {}
-    while not refused and #groups < wanted do
-        holder.attempt = request .. '-' .. #groups
-        local id, group = reissue(run, holder)
-        if not id then
-            local stage = open_stage(run, holder.step)
-            if stage then
-                id, group = start(run, holder, stage)
-                if not id then refused = 'exhausted' end
-            else
-                refused = 'admission'
-            end
-        end
-        if id then groups[#groups + 1] = told(run, id, group) end
+-- What the generator needs to know of its groups.
+local function told(run, ids, groups)
+    local prompts, rows = {}, {}
+    for i, id in ipairs(ids) do prompts[i] = string.match(id, '^%d+%.(%d+)%.') end
+    local histories, priors = read_fields(key(run, 'history'), prompts), read_fields(key(run, 'prior'), prompts)
+    for i, group in ipairs(groups) do
+        rows[i] = { ids[i], group[ATTEMPT], group[STAGE], group_size_of(run, group[STAGE]), group[SOURCE],
+            histories[i] or '', priors[i] or '' }
     end
-    return { refused or '', groups }
+    return rows
+end
+
+-- Starts new groups until `wanted` are held; returns how many, and why not all.
+local function start_some(run, holder, wanted, ids, groups)
+    local started, stage, free = 0, nil, 0
+    run.left, run.quota = by_source(run, 'left'), by_source(run, 'quota')
+    while #ids < wanted do
+        if free == 0 then stage, free = open_stage(run, holder.step) end
+        if not stage then return started, 'admission' end
+        local id, group = start(run, holder, stage)
+        if not id then return started, 'exhausted' end
+        started, free = started + 1, free - 1
+        ids[#ids + 1], groups[#groups + 1] = id, group
+    end
+    return started, ''
+end
+
+-- `holder`: who leases (actor), on which weights (lineage, step). Lost groups go first, to one at least as fresh.
+local function lease(run, holder, wanted, request)
+    local refused, started, groups = why_not(run, holder.lineage, holder.step), nil, {}
+    if refused then return { refused, {} } end
+    local ids = redis.call('ZRANGEBYSCORE', run.lost, '-inf', holder.step, 'LIMIT', 0, wanted)
+    for i, id in ipairs(ids) do groups[i] = reissue(run, holder, id) end
+    if #ids > 0 then count(run, 'reissued', #ids) end
+    started, refused = start_some(run, holder, wanted, ids, groups)
+    if started > 0 then count(run, 'started', started) end
+    for i, group in ipairs(groups) do group[ATTEMPT] = request .. '-' .. (i - 1) end
+    write_groups(run, ids, groups)
+    return { refused, told(run, ids, groups) }
 end
 
 -- ARGV: incarnation, actor, lineage, step, wanted, request. A repeated request gets its first answer.
