@@ -55,7 +55,7 @@ def sweep(root: Path | None = None) -> None:
     """Remove the folders that processes left behind which could not clean up after themselves."""
     for owner in (root or shared_memory()).glob(f"{PREFIX}-*/{OWNER}"):
         if _left_behind(owner):
-            log.info("removing what a killed process left", folder=str(owner.parent))
+            log.debug("removing what a killed process left", folder=str(owner.parent))
             shutil.rmtree(owner.parent, ignore_errors=True)
 
 
