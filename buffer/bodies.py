@@ -10,13 +10,12 @@ from typing import Any
 
 import structlog
 
-from buffer.library import BufferFull, BufferRefusal, Functions
+from buffer.library import BufferFull, Functions, Lost
 
 _log = structlog.get_logger()
 
 TRIP = 2**20
 """Bytes that travel in one round trip: beyond it the sockets' buffers fill up and nothing is won."""
-
 
 AT_ONCE = 64
 """Groups in one call: it holds up others for a millisecond."""
@@ -56,11 +55,14 @@ class BodyWriter:
                 return replies
             except BufferFull:
                 self._hold_back(groups, deadline - time.monotonic())
-            except BufferRefusal:
-                self._functions.client.unlink(
-                    *(group.key for group in groups)
-                )  # what was SET beside the call
+            except Lost:
+                self._take_back(groups)
                 raise
+
+    def _take_back(self, groups: Sequence[Finished]) -> None:
+        """Bodies that were set beside the call, though Redis knows nothing of their run."""
+        keys = [group.key for group in groups]
+        self._functions.patiently(lambda: self._functions.client.unlink(*keys), "unlink")
 
     def _round_trip(self, groups: Sequence[Finished]) -> Any:
         """All of them in one transaction; above the memory limit the whole of it is refused.

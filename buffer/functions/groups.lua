@@ -159,16 +159,17 @@ end
 -- ARGV: incarnation, actor, then per group its id and a number that grows while it is worked on.
 -- Returns the groups that the actor no longer holds.
 define('heartbeat', function(run, args)
-    local gone = {}
+    local ids, progress, gone = {}, {}, {}
+    for i = 3, #args, 2 do ids[#ids + 1] = args[i] end
     local beat = redis.call('HINCRBY', key(run, 'beats'), args[2], 1)
-    for i = 3, #args, 2 do
-        local group = read_group(run, args[i])
+    for i, group in ipairs(read_groups(run, ids)) do
         if group and group[PLACE] == FLYING and group[ACTOR] == args[2] then
-            redis.call('HSET', run.progress, args[i], args[i + 1] .. ':' .. beat)
+            progress[#progress + 1], progress[#progress + 2] = ids[i], args[2 * i + 2] .. ':' .. beat
         else
-            gone[#gone + 1] = args[i]
+            gone[#gone + 1] = ids[i]
         end
     end
+    bulk('HSET', progress, run.progress)
     return gone
 end)
 

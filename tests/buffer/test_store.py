@@ -9,7 +9,7 @@ import pytest
 
 from buffer.admission import BatchSchedule, StageBatch
 from buffer.books import DROP_REASONS, Books
-from buffer.store import Claim, CorruptGroup, Fenced, RolloutBuffer, Short, WrongStep
+from buffer.store import Claim, CorruptGroup, Fenced, Lost, RolloutBuffer, Short, WrongStep
 from buffer.versions import Lineage, PolicyVersion
 
 
@@ -272,12 +272,16 @@ def test_a_redis_that_lost_the_run_gets_books_that_balance(make_world: Any) -> N
         world.buffer.commit(1, step)
         if step == 0:
             snapshot = world.buffer.snapshot()
-    world.finish(world.start(3, step=2)[:1])
+    leases = world.start(3, step=2)
+    world.finish(leases[:1])
     last_seen = world.buffer.books()
     assert last_seen == Books(started=7, in_flight=2, pending=1, trained=4)
     held = world.buffer.leases()
     world.buffer.client.flushall()
     assert world.buffer.heartbeat("g0", {lease.group: 1 for lease in held}) == [lease.group for lease in held]
+    with pytest.raises(Lost):
+        world.buffer.push(leases[1], world.make_group(leases[1]))
+    assert not list(world.buffer.client.scan_iter("*:body:*"))
     assert world.buffer.release("g0") == 0
     assert not world.buffer.open(BatchSchedule((StageBatch(0, 2, 2),)))
     assert world.buffer.restore(snapshot, 1, last_seen)
