@@ -73,7 +73,7 @@ def _one(
 def _returned(outcome: Outcome) -> Any:
     try:
         return values.loads(outcome.output)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return values.Opaque("nothing was returned")
 
 
@@ -143,7 +143,8 @@ def _run_test_code(tests: CodeTests, program: str, inside: Sandbox, deadline: fl
         with referee(inside.config, bare=bare) as outside:
             outside.load(tests.source)
             names = [str(name) for name in hello["names"]][:2000]
-            outside.serve({"role": "tests", "names": names, "entry": tests.entry})
+            about = {"known": names, "entry": tests.entry, "prefix": tests.prefix}
+            outside.serve({"role": "tests", "tests": about})
             return _relay(tests, inside, outside, deadline)
     except SandboxBroken as broken:
         return Ruling(False, str(broken))
@@ -179,7 +180,7 @@ def _failed(tests: CodeTests, header: dict[str, Any], last: str) -> str:
 def _first_of(result: bytes) -> str:
     try:
         return _short(values.loads(result)[0])
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return "something that is not data"
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from rewards.code.tests import Expected
 
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.A)
+LARGEST = 1e308
+"""Beyond it nothing is compared with a tolerance."""
 ABSOLUTE_FROM = 1e-3
 """Expected size from which the tolerance is also absolute; smaller values are compared relatively only."""
 
@@ -54,12 +58,9 @@ def _token(want: str, got: str, tolerance: float) -> bool:
         return True
     if len(want) > 400 or len(got) > 400:
         return False
-    try:
-        a, b = Decimal(want), Decimal(got)
-    except InvalidOperation:
+    if not (NUMBER.fullmatch(want) and NUMBER.fullmatch(got)):
         return False
-    if not (a.is_finite() and b.is_finite()):
-        return False
+    a, b = Decimal(want), Decimal(got)
     if a == b:
         return want.lstrip("+-").isdecimal() != got.lstrip("+-").isdecimal() or not got.isdecimal()
     return not want.lstrip("+-").isdecimal() and _close(float(a), float(b), tolerance)
@@ -82,9 +83,7 @@ def _same(want: Any, got: Any, unordered: bool, tolerance: float) -> bool:
     if isinstance(want, bool) or isinstance(got, bool):
         return type(want) is type(got) and want == got
     if isinstance(want, float) and isinstance(got, int | float):
-        return want == got or (
-            math.isfinite(want) and math.isfinite(got) and _close(want, float(got), tolerance)
-        )
+        return want == got or (abs(got) < LARGEST and math.isfinite(want) and _close(want, got, tolerance))
     if isinstance(want, int | float) and isinstance(got, int | float):
         return bool(want == got)
     if isinstance(want, list | tuple) and isinstance(got, list | tuple | set | frozenset):

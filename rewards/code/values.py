@@ -1,21 +1,32 @@
 """Python values as JSON, on both sides of the sandbox. Standard library only: this text also runs inside.
 
-Plain JSON stays as it is; what JSON lacks is tagged: {"$": "tuple", "v": [...]}. Only data is ever rebuilt.
+Plain JSON stays as it is; what JSON lacks is tagged: {"$": "tuple", "v": [...]}. Objects of the program's own
+classes (a linked list, a tree) go as a table of their attributes, so that they may be long, shared or cyclic:
+{"$": "graph", "v": [value, [[class, {attribute: value}], ...]]}. Only data is ever rebuilt, and objects only
+of classes that the receiving side names itself.
 """
 
 from __future__ import annotations
 
 import collections
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 DEPTH = 200
 PLAIN: tuple[Any, ...] = (int, float, str)
+OBJECTS = 100_000
+"""Objects of the program's classes in one value."""
+OWN = ("__main__", "tests")
+"""Modules whose classes are the program's, or its tests'."""
 SEQUENCES: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
-def encode(value: Any, depth: int = 0) -> Any:
-    """A JSON-able form of plain data; anything else becomes its type's name and equals nothing."""
+def encode(value: Any, depth: int = 0, objects: Objects | None = None) -> Any:
+    """A JSON-able form of plain data; anything else becomes its type's name and equals nothing.
+
+    objects: collects by identity those of the program's own classes; without it they are like anything else.
+    """
     if depth > DEPTH:
         return {"$": "object", "v": "nested too deep"}
     if value is None or isinstance(value, bool):
@@ -24,25 +35,48 @@ def encode(value: Any, depth: int = 0) -> Any:
         if isinstance(value, base):
             return base.__new__(base, value)  # no subclass, no overridden ==
     if isinstance(value, (list, collections.deque, range)):
-        return [encode(item, depth + 1) for item in list.__iter__(list(value))]
+        return [encode(item, depth + 1, objects) for item in list.__iter__(list(value))]
     if isinstance(value, dict):
-        return _encode_dict(value, depth + 1)
+        return _encode_dict(value, depth + 1, objects)
     for name, kind in SEQUENCES.items():
         if isinstance(value, kind):
-            return {"$": name, "v": [encode(item, depth + 1) for item in kind.__iter__(value)]}  # type: ignore[attr-defined]
+            return {"$": name, "v": [encode(item, depth + 1, objects) for item in kind.__iter__(value)]}  # type: ignore[attr-defined]
     if isinstance(value, (bytes, bytearray)):
         return {"$": "bytes", "v": value.hex()}
     if isinstance(value, complex):
         return {"$": "complex", "v": [value.real, value.imag]}
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return encode(value.tolist(), depth + 1)
+        return encode(value.tolist(), depth + 1, objects)
+    if objects is not None and _is_own(value):
+        return objects.reference(value)
     return {"$": "object", "v": type(value).__name__}
 
 
-def _encode_dict(value: dict[Any, Any], depth: int) -> Any:
+class Objects(list):  # type: ignore[type-arg]
+    """Objects of the program's own classes, each once, in the order met."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[int, int] = {}
+
+    def reference(self, value: Any) -> Any:
+        place = self._places.setdefault(id(value), len(self))
+        if place == len(self):
+            if place >= OBJECTS:
+                return {"$": "object", "v": "too many objects"}
+            self.append(value)
+        return {"$": "ref", "v": place}
+
+
+def _is_own(value: Any) -> bool:
+    return type(value).__module__ in OWN and isinstance(getattr(value, "__dict__", None), dict)
+
+
+def _encode_dict(value: dict[Any, Any], depth: int, objects: Objects | None) -> Any:
     if all(type(key) is str and key != "$" for key in dict.keys(value)):
-        return {key: encode(item, depth) for key, item in dict.items(value)}
-    return {"$": "dict", "v": [[encode(key, depth), encode(item, depth)] for key, item in dict.items(value)]}
+        return {key: encode(item, depth, objects) for key, item in dict.items(value)}
+    pairs = [[encode(part, depth, objects) for part in pair] for pair in dict.items(value)]
+    return {"$": "dict", "v": pairs}
 
 
 class Opaque:
@@ -61,33 +95,51 @@ class Opaque:
         return f"<{str(self.name)[:60]}>"
 
 
-def decode(data: Any) -> Any:
-    """The value that ``encode`` was given. Raises ValueError, TypeError or KeyError for what is not its
-    output."""
+def decode(data: Any, objects: Sequence[Any] = ()) -> Any:
+    """The value that ``encode`` was given; objects: those that it refers to. Raises ValueError, TypeError,
+    KeyError or IndexError for what is not its output."""
     if isinstance(data, list):
-        return [decode(item) for item in data]
+        return [decode(item, objects) for item in data]
     if not isinstance(data, dict):
         return data
     if "$" not in data:
-        return {key: decode(item) for key, item in data.items()}
+        return {key: decode(item, objects) for key, item in data.items()}
     name, inner = data["$"], data.get("v")
     if name == "dict":
-        return {decode(key): decode(item) for key, item in inner or ()}
+        return {decode(key, objects): decode(item, objects) for key, item in inner or ()}
+    if name == "ref":
+        return objects[int(inner or 0)]
     if name == "bytes":
         return bytes.fromhex(str(inner))
     if name == "complex":
         real, imaginary = inner or (0, 0)
         return complex(real, imaginary)
     if name in SEQUENCES:
-        return SEQUENCES[name](decode(item) for item in inner or ())
+        return SEQUENCES[name](decode(item, objects) for item in inner or ())
     return Opaque(inner)
 
 
 def dumps(value: Any) -> str:
-    """``encode`` as JSON text."""
-    return json.dumps(encode(value))
+    """``encode`` as JSON text, with the objects that it refers to."""
+    objects = Objects()
+    data = encode(value, 0, objects)
+    table = [[type(one).__name__, _encode_dict(vars(one), 1, objects)] for one in objects]  # grows meanwhile
+    return json.dumps({"$": "graph", "v": [data, table]} if table else data)
 
 
-def loads(text: str | bytes) -> Any:
-    """The inverse of dumps."""
-    return decode(json.loads(text))
+def loads(text: str | bytes, classes: Mapping[str, Any] | None = None) -> Any:
+    """The inverse of dumps. classes: by name, those whose objects are rebuilt; others are Opaque."""
+    data = json.loads(text)
+    if not (isinstance(data, dict) and data.get("$") == "graph"):
+        return decode(data)
+    data, table = data["v"]
+    objects = [_blank(name, classes or {}) for name, _ in table]
+    for one, (_, attributes) in zip(objects, table):  # noqa: B905 - older interpreters
+        if not isinstance(one, Opaque):
+            vars(one).update(decode(attributes, objects))
+    return decode(data, objects)
+
+
+def _blank(name: str, classes: Mapping[str, Any]) -> Any:
+    kind = classes.get(name)
+    return object.__new__(kind) if isinstance(kind, type) and kind.__module__ in OWN else Opaque(name)

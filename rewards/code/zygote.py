@@ -114,7 +114,7 @@ def _child(link: _socket.socket, request: dict[str, Any], body: bytes, source: s
     if request["op"] == "serve":
         if request["role"] == "program":
             _finish(lambda: serve_program(link, source))
-        _finish(lambda: serve_tests(link, source, request["names"], request["entry"]))
+        _finish(lambda: serve_tests(link, source, **request["tests"]))
     link.close()
     if request["op"] == "call":
         _finish(lambda: _call(request["name"], body, source, fds[3]))

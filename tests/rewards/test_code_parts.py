@@ -198,3 +198,53 @@ def test_what_is_not_data_equals_nothing() -> None:
     first, second = (values.loads(values.dumps([object()])) for _ in range(2))
     assert first != second
     assert not same_value(Expected((first,)), second, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("want", "got"),
+    [
+        ("0.5", "1e999999999"),
+        ("1000", "1_000"),
+        ("8", "８"),
+        ("1.0", "Infinity"),
+        ("8", "8\0"),
+        ("8", "\ufeff8"),
+    ],
+)
+def test_odd_numbers_are_not_the_expected_one(want: str, got: str) -> None:
+    assert not same_text(Expected((want,)), got, 1e-6)
+
+
+@pytest.mark.parametrize("got", [10**400, -(10**400), float("nan"), float("inf")])
+def test_no_number_breaks_the_comparison(got: float) -> None:
+    assert not same_value(Expected((0.5,)), got, 1e-6)
+
+
+class Node:
+    """A class that a program may define."""
+
+    __module__ = "__main__"
+
+    def __init__(self, value: object, other: object = None) -> None:
+        self.value, self.other = value, other
+
+
+def test_objects_cross_as_data_however_long_shared_or_cyclic() -> None:
+    first = Node(0)
+    last = first
+    for number in range(1, 5000):
+        last.other = Node([number])
+        last = last.other
+    last.other = first
+    back, again = values.loads(values.dumps([first, first]), {"Node": Node})
+    assert back is again
+    for _ in range(5000):
+        back = back.other
+    assert back is again
+    assert back.other.value == [1]
+
+
+def test_objects_of_classes_that_are_not_named_stay_opaque() -> None:
+    text = values.dumps({"x": Node(1)})
+    assert isinstance(values.loads(text)["x"], values.Opaque)
+    assert isinstance(values.loads(text, {"Node": dict})["x"], values.Opaque)

@@ -75,6 +75,70 @@ def test_assertions_are_out_of_the_programs_reach(code_config: CodeConfig, sourc
     assert _score(code_config, source, ASSERTIONS).value == value
 
 
+@pytest.mark.parametrize(
+    ("test", "source", "value"),
+    [
+        ("assert abs(f(2) - 4.0) < 1e-6", "def abs(x): return 0\ndef f(x): return 9", 0.0),
+        ("assert set(f(1)) == set([1, 2])", "def set(x): return 1\ndef f(x): return 1", 0.0),
+        ("assert isclose(f(1), 2.5)", "def isclose(*a): return True\ndef f(x): return 1", 0.0),
+        ("assert sum(10, 15) == 6", "def sum(a, b): return 6", 1.0),
+        ("assert gcd(10, 15) == 5", "def gcd(a, b): return 6", 0.0),
+    ],
+)
+def test_a_program_cannot_redefine_what_its_tests_rely_on(
+    code_config: CodeConfig, test: str, source: str, value: float
+) -> None:
+    assert _score(code_config, source, [test]).value == value
+
+
+NODES = """
+class ListNode:
+    def __init__(self, val=0, next=None):
+        self.val, self.next = val, next
+def list_node(values):
+    head = None
+    for value in reversed(values): head = ListNode(value, head)
+    return head
+def is_same_list(a, b):
+    while a and b and a.val == b.val: a, b = a.next, b.next
+    return a is None and b is None
+"""
+REVERSED = {
+    "import_prefix": NODES,
+    "test_code": "def check(candidate):\n"
+    "    assert is_same_list(candidate(head=list_node(list(range(300)))), list_node(list(range(299, -1, -1))))\n"
+    "    assert candidate(None) is None",
+    "entry_point": "Solution().reverse",
+}
+REVERSE = """
+class Solution:
+    def reverse(self, head):
+        last = None
+        while head: head.next, last, head = last, head, head.next
+        return last
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        (REVERSE, 1.0),
+        ("class Solution:\n    def reverse(self, head): return head", 0.0),
+        (
+            "def is_same_list(a, b): return True\nclass Solution:\n    def reverse(self, head): return None",
+            0.0,
+        ),
+        (
+            "class ListNode:\n    def __eq__(self, other): return True\n    val = next = None\n"
+            "class Solution:\n    def reverse(self, head): return ListNode()",
+            0.0,
+        ),
+    ],
+)
+def test_linked_lists_cross_over_as_data(code_config: CodeConfig, source: str, value: float) -> None:
+    assert _score(code_config, source, REVERSED).value == value
+
+
 def test_in_place_changes_and_errors_cross_over(code_config: CodeConfig) -> None:
     tests = [
         "x = [3, 1]; f(x); assert x == [1, 3]",
@@ -141,6 +205,43 @@ print(8)
 x = []
 for _ in range(100000): x = [x]
 print(x)
+""",
+    "takes over its parent by ptrace": """
+import ctypes
+libc = ctypes.CDLL(None)
+for pid in range(1, 20):
+    libc.ptrace(16, pid, 0, 0)
+    libc.ptrace(8, pid, 0, 0)
+print(8)
+""",
+    "mounts and unshares": """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.unshare(0x10000000)
+libc.mount(b"x", b"/tmp", b"tmpfs", 0, 0)
+for uid in (0, 1000):
+    try: os.setuid(uid)
+    except OSError: pass
+print(os.getuid() == 0)
+""",
+    "locks its folders and digs deep": """
+import os
+os.makedirs("a/b"); os.chmod("a/b", 0); os.chmod("a", 0)
+for _ in range(2000):
+    os.mkdir("d"); os.chdir("d")
+""",
+    "fills memory with files in memory": """
+import os
+fd = os.memfd_create("x")
+for _ in range(100): os.write(fd, b"x" * (64 << 20))
+""",
+    "starts threads without end": """
+import threading, time
+while True: threading.Thread(target=time.sleep, args=(30,)).start()
+""",
+    "stops itself": """
+import os, signal
+os.kill(os.getpid(), signal.SIGSTOP)
 """,
     "writes without end": """
 while True: print("y" * 1000)
