@@ -124,10 +124,7 @@ class RayWeights:
     def __init__(self, name: str, cache: DiskWeights, timeout_seconds: float = 60.0) -> None:
         """name: of the board. timeout_seconds: for one answer or one piece. Raises ValueError outside Ray."""
         if not ray.is_initialized():
-            raise ValueError(
-                "the weights of this run lie in Ray's object store, which this process does not see: have "
-                "the run serve them (buffer.weights.http), or name their place (--weights http://host:port)"
-            )
+            raise ValueError(f"board {name}: this process is not part of a Ray cluster")
         self._name = name
         self._cache = cache
         self._timeout = timeout_seconds

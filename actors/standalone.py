@@ -23,6 +23,7 @@ import structlog
 
 from actors.roster import Roster
 from actors.spec import GeneratorSpec, ServeMetrics, StartGenerator, start_generator
+from actors.weights import check_outside
 from buffer.config import BufferConfig, RedisConfig
 from buffer.library import BufferRefusal
 from buffer.server import RedisUnusable, connect
@@ -48,7 +49,7 @@ def join_run(
 ) -> GeneratorSpec:
     """The spec that the run's driver left in Redis, with this machine's way to Redis, weights and model.
 
-    Raises NoSuchRun or RedisUnusable.
+    Raises NoSuchRun, RedisUnusable, or ValueError for weights that cannot be reached from here.
     """
     if access.url is None:
         raise RedisUnusable("no address of a Redis was given: --redis redis://host:6379/0")
@@ -62,7 +63,9 @@ def join_run(
         changes["weights"] = weights
     if model is not None:
         changes["model"] = model
-    return spec.model_copy(update=changes)
+    spec = spec.model_copy(update=changes)
+    check_outside(spec.weights)
+    return spec
 
 
 def supervise(spec: GeneratorSpec, module: str, *arguments: str) -> int:

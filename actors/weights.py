@@ -12,6 +12,21 @@ RAY = "ray:"
 """Begins a location in Ray's object store; the name of the actor that keeps it follows."""
 
 
+def check_outside(location: str | Path) -> None:
+    """Raises ValueError where a process outside the cluster cannot reach that place, with what to do."""
+    text = str(location)
+    if text.startswith(RAY):
+        where = "in Ray's object store, which this process does not see"
+    elif text.startswith(("http://", "https://")) or Path(text).is_dir():
+        return
+    else:
+        where = f"in {text}, which is no folder here"
+    raise ValueError(
+        f"the weights of this run lie {where}: have the run serve them (buffer.weights.http), or say where "
+        "they are seen from here (--weights FOLDER or http://host:port)"
+    )
+
+
 def open_weights(location: str | Path, config: WeightsConfig) -> WeightStore:
     """The store at ``location``: a folder, http://host:port, or ray:NAME. ``close`` it at the end.
 

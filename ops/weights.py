@@ -26,11 +26,18 @@ class WeightPlaces:
 
 
 def publish_location(config: Config) -> str | Path:
-    """Where the learner publishes: a folder that goes when the run ends, or ray:NAME."""
+    """Where the learner publishes: a folder that goes when the run ends, or ray:NAME. Raises ConfigError."""
     weights, name = config.buffer.weights, config.run.name
     if weights.transport == "ray":
         return f"{RAY}magicrl-weights-{name}"
-    return private_folder(name) if weights.root is None else weights.root.absolute() / name
+    if weights.root is None:
+        return private_folder(name)
+    folder = weights.root.absolute() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"buffer.weights.root {weights.root}: {error.strerror}") from None
+    return folder
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from actors.roster import Roster
 from actors.scripted_engine import ScriptedEngine
 from actors.spec import UNANNOUNCED, GeneratorSpec, assemble
 from buffer import private_folder
+from buffer.config import RedisConfig
 from buffer.dataset import read_dataset
 from buffer.server import connect
 from buffer.weight_server import WeightServer
@@ -95,3 +96,15 @@ def test_weights_are_downloaded_and_gone_when_it_leaves(
     assert seen["loads"] >= 2
     assert seen["downloads"] == 1
     assert not list(downloads.iterdir())
+
+
+@pytest.mark.parametrize("place", ["ray:magicrl-weights-small", "/a/folder/that/is/elsewhere"])
+def test_weights_that_cannot_be_seen_from_here_are_said_to_be_so(small_run: Any, place: str) -> None:
+    spec = GeneratorSpec.model_validate_json(shared_spec(small_run)).model_copy(update={"weights": place})
+    roster, access = Roster(small_run.client, "small"), RedisConfig(url=small_run.server.url)
+    roster.save_spec(spec.shared())
+    with pytest.raises(ValueError, match=r"buffer\.weights\.http.*--weights"):
+        actors.standalone.join_run("small", access)
+    served = spec.model_copy(update={"weights_url": "http://127.0.0.1:8300"})
+    roster.save_spec(served.shared())
+    assert actors.standalone.join_run("small", access).weights == "http://127.0.0.1:8300"
