@@ -73,6 +73,11 @@ def test_autoscaling_stays_in_bounds_and_moves_by_one(shares: list[tuple[float, 
         assert abs(after - min(max(before, 1), 4)) <= 1
 
 
+def test_bounds_that_cross_are_refused() -> None:
+    with pytest.raises(ValueError, match="least 3 must not be above most 2"):
+        AutoscaleConfig(least=3, most=2)
+
+
 def test_windows_turn_totals_into_shares() -> None:
     windows = Windows(Autoscaler(AUTOSCALE, target=2), begun=0.0)
     assert windows.feed(5.0, waited=4.0, blocked=0.0, alive=10.0) == 2
