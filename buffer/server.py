@@ -138,7 +138,7 @@ class EmbeddedRedis:
 
     def _wait_until_ready(self, seconds: float = 120.0) -> None:
         assert self.process is not None
-        client = redis.Redis.from_url(self.url, socket_timeout=5)
+        client = redis.Redis.from_url(self.url, socket_timeout=1)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None or self._stopping.is_set():
