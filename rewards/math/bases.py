@@ -20,10 +20,12 @@ IN_WORDS = re.compile(rf"([0-9A-Fa-f]+)\s*(?:\\text\{{)?\s*\(?(?:in\s+)?base[- ]
 def read_based(text: str) -> Based | Quantity | None:
     """The number with its base; base ten is an ordinary number. None if the digits do not fit the base."""
     match = SUBSCRIPT.fullmatch(text) or OVERLINE.fullmatch(text) or IN_WORDS.fullmatch(text)
-    if not match or not any(digit.isdigit() for digit in match[1]):
+    if not match:
         return None
     base = NAMES.get(match[2]) or int(match[2])
     digits = match[1].upper().lstrip("0") or "0"
+    if not (match[1].isupper() or any(digit.isdigit() for digit in match[1])):
+        return None  # a word
     if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in digits):
         return None
     return Quantity(("num", Fraction(int(digits)))) if base == 10 else Based(digits, base)

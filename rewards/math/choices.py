@@ -9,11 +9,12 @@ from rewards.math.answers import Answer, Choice, Group
 from rewards.math.notation import normalize
 
 CHOICE = re.compile(
-    r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Ja-j])\)|([A-J]))(?:[.):：]|(?<=\)))?\s*(.*)", re.S | re.I
+    r"(?:(?:option|choice|answer)\s*:?\s+)?(?:\(([A-Ja-j])\)|([A-J]))(?:[.):：]|(?<=\)))?\s*(.*)", re.S | re.I
 )
 LISTED = re.compile(r"(?:\\text(?:bf)?\{)?\(([A-J])\)\}?|(?:^|[\s,;])([A-J])[.)]\s", re.M)
-ANOTHER = re.compile(r"(?:^|[\s,;/&(])(?:or|and|[A-J](?=$|[\s,.;:)]))", re.S)
+ANOTHER = re.compile(r"(?:^|[\s,;/&(])(?:or|and|[A-J](?=$|[\s,.;:)]))|\([a-j]\)", re.S)
 """Behind an option: another one, so that the answer is no choice."""
+SEVERAL = re.compile(r"\(?[A-H]\)?(?:\s*(?:,\s*|and\b|&)+\s*\(?[A-H]\)?)*\s+and\s+\(?[A-H]\)?")
 LETTERS = "ABCDEFGH"
 QUESTION_TAIL = 4000
 """Characters at the end of a question in which its options are looked for."""
@@ -29,6 +30,8 @@ def read_choices(text: str, read: Callable[[str], Answer]) -> list[Answer]:
         marked = match[1] or plain[1:2] in (".", ")", ":", "：") or not rest
         if marked and not ANOTHER.search(rest):
             return [Choice(letter, read(normalize(rest)) if rest else None)]
+    if SEVERAL.fullmatch(plain):
+        plain = "".join(re.findall("[A-H]", plain))
     if 2 <= len(plain) <= 6 and set(plain) <= set(LETTERS) and list(plain) == sorted(set(plain)):
         return [Group("list", tuple(Choice(letter) for letter in plain))]
     return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rewards.math.answers import Answer, Group, Named, Quantity, Word
+from rewards.math.compare_quantities import same_quantity
 from rewards.math.equality import equal
 from rewards.math.trees import Tree, number
 
@@ -104,11 +105,17 @@ def _unordered(gold: Sequence[Answer], answer: Sequence[Answer], match: Match) -
         return all(map(match, gold, answer))
     left = list(answer)
     for item in gold:
-        found = next((k for k, other in enumerate(left) if match(item, other)), None)
+        found = next((k for k, other in enumerate(left) if _alike(item, other) and match(item, other)), None)
         if found is None:
             return False
         del left[found]
     return True
+
+
+def _alike(one: Answer, other: Answer) -> bool:
+    """{1} is no element of {1, 2}."""
+    sets = [isinstance(item, Group) and item.kind == "set" for item in (one, other)]
+    return sets[0] == sets[1]
 
 
 def _distinct(items: Sequence[Answer]) -> list[Answer]:
@@ -145,7 +152,7 @@ def _column(column: Quantity, row: Group) -> bool:
     rows = [_trees(item.items) if isinstance(item, Group) else _trees([item]) for item in row.items]
     if len({len(cells) for cells in rows}) != 1 or not rows[0]:
         return False
-    return equal(column.tree, ("matrix", tuple(rows)))
+    return same_quantity(column, Quantity(("matrix", tuple(rows))))
 
 
 def _trees(items: Sequence[Answer]) -> tuple[Tree, ...]:

@@ -24,7 +24,8 @@ MARKER_LINE = re.compile(
 )
 CONCLUDES = re.compile(
     r"^\W*(?:(?:(?:so|thus|therefore|hence|then|finally|consequently|in\s+(?:conclusion|total)|the)\b|因此|所以|故|综上)"
-    r".{0,200}?(?:\b(?:is|are|equals|be|get|obtain|gives?|yields?)\b|=|为|是)|we\s+(?:get|obtain|find|have)\b)"
+    r".{0,200}?(?:\b(?:is|are|equals|be|get|obtain|gives?|yields?)\b|=|为|是)"
+    r"|(?:[^.$]{0,80},\s*)?we\s+(?:get|obtain|find)\b|we\s+have\b)"
     r"\s*:?\s*(?P<answer>.+)$",
     re.I | re.S,
 )

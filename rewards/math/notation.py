@@ -66,6 +66,8 @@ COMMANDS: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\+\s*\\text\{\s*const(?:ant|\.)?\s*\}$", "+C"),
     (r"\+\s*/\s*-|^\s*\+-", r"\\pm "),
     (r"\)\s*\^\s*\{?\s*(?:T|\\top|\\intercal)(?![a-z])\s*\}?$", ")"),
+    (r"(?<=\\mathbb\{R\})\s*-\s*(?=\\\{)|(?<=\\mathbb\{R\})\s*\\text\{\s*except\s*\}", r"\\setminus "),
+    (r"^\\text\{\s*all\s+real(?:s|\s+numbers)\s+except\s*\}", r"\\mathbb{R}\\setminus "),
     (r"\\hspace\*?\{[^{}]*\}", " "),
     (r"\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\(?:degree|textdegree)(?![a-z])", r"^\\circ "),
     (r"\\ldots(?=\d)", r"\\ldots "),
@@ -109,7 +111,7 @@ def _unwrapped(text: str) -> str:
         boxed = re.fullmatch(r"\\boxed\s*\{(.*)\}", text, re.S)
         text = re.sub(r"(?<![.])[.,;。]$", "", (boxed.group(1) if boxed else text).strip())
     text = re.sub(r"(?<!\\)\$\$?([^$]*[^$\\])\$\$?", r" \1 ", text)
-    return re.sub(r"\\[()\[\]](?!\s*[a-z0-9]*[pe][mx])", " ", text)
+    return re.sub(r"\\[()\[\]](?!\s*[-\d.]*\s*(?:p[tx]|e[mx]|[cm]m)\])", " ", text)
 
 
 def _unicode(text: str) -> str:

@@ -33,7 +33,7 @@ COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(?:\\text\{)?\s*([a-zA-Z]+)[\s},]
 COMPOUND = re.compile(rf"(?:{COMPOUND_PART.pattern}(?:\\text\{{)?(?:\s*and\b)?[\s}}]*){{2,4}}")
 TEMPERATURE = re.compile(r"^(.*?\S)\s*(?:\^\\circ\s*(?:\\text\{\s*)?([CF])\}?|\\text\{\s*°\s*([CF])\s*\})$")
 TEXT_UNIT = re.compile(
-    r"^(?P<value>.*?[\d)}\]a-z%!])\s*(?P<unit>(?:\\text\{[^{}]*\}(?:\s*\^\s*(?:-?\d|\{-?\d\}))?(?:\s*(?:/|\\cdot)\s*)?)+)$",
+    r"^(?P<value>.*?[\d)}\]a-z%!])\s*(?P<unit>(?:\\text\{(?:[^{}]|\^\{-?\d\})*\}(?:\s*\^\s*(?:-?\d|\{-?\d\}))?(?:\s*(?:/|\\cdot)\s*)?)+)$",
     re.S,
 )
 PLAIN_UNIT = re.compile(

@@ -4,8 +4,9 @@ ambiguous."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from rewards.math.answers import Answer, Group, Named, Quantity, Raw, Word
+from rewards.math.answers import Answer, Group, Named, Quantity, Raw, Region, Word
 from rewards.math.bases import read_based
 from rewards.math.choices import read_choices
 from rewards.math.domains import unquantified
@@ -185,7 +186,8 @@ def _brackets(text: str, depth: int) -> Answer | None:
     if left == r"\{":
         such_that = split(inside, SUCH_THAT)
         if len(such_that) == 2 and re.match(r"\(?[a-zA-Z]", such_that[0]):
-            return _structure(such_that[1], depth)
+            told = _structure(such_that[1], depth)
+            return replace(told, name="") if isinstance(told, Region) else told
         return Group("set", tuple(item for part in parts for item in _items(part, depth)))
     if left == "{":
         return Group("list", tuple(_structure(part, depth) for part in parts)) if len(parts) > 1 else None

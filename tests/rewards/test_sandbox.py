@@ -106,7 +106,7 @@ def is_same_list(a, b):
 REVERSED = {
     "import_prefix": NODES,
     "test_code": "def check(candidate):\n"
-    "    assert is_same_list(candidate(head=list_node(list(range(300)))), list_node(list(range(299, -1, -1))))\n"
+    "    assert is_same_list(candidate(head=list_node(range(300))), list_node(range(299, -1, -1)))\n"
     "    assert candidate(None) is None",
     "entry_point": "Solution().reverse",
 }
