@@ -33,7 +33,8 @@ def connect(config: RedisConfig, url: str | None = None) -> redis.Redis:
     except redis.exceptions.NoPermissionError as error:
         raise RedisUnusable(f"redis user may not read INFO: {error}; see magicrl buffer acl") from error
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-        raise RedisUnusable(f"no redis at {_safe(address)}: {error}; start it or set redis.url") from error
+        fix = "set redis.ca_file" if "CERTIFICATE" in str(error) else "start it or set redis.url"
+        raise RedisUnusable(f"no redis at {_safe(address)}: {error}; {fix}") from error
     except redis.exceptions.ResponseError as error:
         raise RedisUnusable(f"redis at {_safe(address)}: {error}; set redis.password_file") from error
     _check(client, config, address, info)

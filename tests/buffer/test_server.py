@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -99,6 +100,26 @@ def test_passwords(folder: Path) -> None:
         assert connect(RedisConfig(password_file=folder / "password"), running.url).ping()
         with pytest.raises(RedisUnusable, match="cannot be read"):
             connect(RedisConfig(password_file=folder / "missing"), running.url)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_tls(folder: Path) -> None:
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+    files = f"-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -keyout {folder}/key.pem -out {folder}/cert.pem"
+    subprocess.run(f"{make} {files}".split(), check=True, capture_output=True, timeout=30)
+    with EmbeddedRedis(folder, port=0) as running:
+        plain, port = redis.Redis.from_url(running.url), server._free_port()
+        try:
+            for name, file in (("cert", "cert"), ("key", "key"), ("ca-cert", "cert")):
+                plain.config_set(f"tls-{name}-file", f"{folder}/{file}.pem")
+            plain.config_set("tls-auth-clients", "no")
+            plain.config_set("tls-port", port)
+        except redis.exceptions.ResponseError:
+            pytest.skip("this redis-server was built without TLS")
+        address = f"rediss://127.0.0.1:{port}/0"
+        assert connect(RedisConfig(ca_file=folder / "cert.pem"), address).ping()
+        with pytest.raises(RedisUnusable, match=r"certificate verify failed.*; set redis.ca_file"):
+            connect(RedisConfig(), address)
 
 
 def test_nobody_there_is_one_line_without_the_password() -> None:
