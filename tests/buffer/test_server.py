@@ -105,8 +105,9 @@ def test_passwords(folder: Path) -> None:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
 def test_tls(folder: Path) -> None:
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
-    files = f"-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -keyout {folder}/key.pem -out {folder}/cert.pem"
-    subprocess.run(f"{make} {files}".split(), check=True, capture_output=True, timeout=30)
+    names = "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    files = f"-keyout {folder}/key.pem -out {folder}/cert.pem"
+    subprocess.run(f"{make} {names} {files}".split(), check=True, capture_output=True, timeout=30)
     with EmbeddedRedis(folder, port=0) as running:
         plain, port = redis.Redis.from_url(running.url), server._free_port()
         try:
