@@ -14,7 +14,7 @@ CHOICE = re.compile(
 LISTED = re.compile(r"(?:\\text(?:bf)?\{)?\(([A-J])\)\}?|(?:^|[\s,;])([A-J])[.)]\s", re.M)
 ANOTHER = re.compile(r"(?:^|[\s,;/&(])(?:or|and|[A-J](?=$|[\s,.;:)]))|\([a-j]\)", re.S)
 """Behind an option: another one, so that the answer is no choice."""
-SEVERAL = re.compile(r"\(?[A-H]\)?(?:\s*(?:,\s*|and\b|&)+\s*\(?[A-H]\)?)*\s+and\s+\(?[A-H]\)?")
+BETWEEN = re.compile(r" ?(?:, ?and\b|,|\band\b|&) ?")
 LETTERS = "ABCDEFGH"
 QUESTION_TAIL = 4000
 """Characters at the end of a question in which its options are looked for."""
@@ -30,8 +30,9 @@ def read_choices(text: str, read: Callable[[str], Answer]) -> list[Answer]:
         marked = match[1] or plain[1:2] in (".", ")", ":", "：") or not rest
         if marked and not ANOTHER.search(rest):
             return [Choice(letter, read(normalize(rest)) if rest else None)]
-    if SEVERAL.fullmatch(plain):
-        plain = "".join(re.findall("[A-H]", plain))
+    several = [re.sub(r"^\(([A-H])\)$", r"\1", one) for one in BETWEEN.split(plain)]
+    if " and " in plain and all(one in LETTERS and one for one in several):
+        plain = "".join(several)
     if 2 <= len(plain) <= 6 and set(plain) <= set(LETTERS) and list(plain) == sorted(set(plain)):
         return [Group("list", tuple(Choice(letter) for letter in plain))]
     return []
