@@ -52,7 +52,7 @@ class Applications(Commands):
             return ("var", inner)
 
     def arguments(self) -> list[Tree]:
-        close = {"(": ")", "{": "}"}[self.take("(", "{") or "("]
+        close = {"(": ")", "{": "}", "\\{": "\\}"}[self.take("(", "{", "\\{") or "("]
         parts = [self.sum()]
         while self.take(",", ";"):
             parts.append(self.sum())
@@ -66,7 +66,8 @@ class Applications(Commands):
                 power = self.argument()
             elif self.take("_"):
                 base = self.argument()
-        args = self.arguments() if self.peek() in ("(", "{") else [self.bare_argument()]
+        bracketed = self.peek() in ("(", "{") or self.text.startswith("\\{", self.at)
+        args = self.arguments() if bracketed else [self.bare_argument()]
         if power == ("neg", ONE) and f"arc{name}" in FUNCTIONS:
             return ("call", f"arc{name}", *args)
         tree = _called(name, args, base)
