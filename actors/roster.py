@@ -92,7 +92,8 @@ class Roster:
         pipe.set(f"{self._key}:report:{name}", json.dumps(report), ex=REPORT_SECONDS)
         pipe.sadd(f"{self._key}:names", name)
         if slot >= SLOT_OUTSIDE:
-            pipe.set(self._slot(slot), name, nx=True)  # an expired one is taken back, if nobody has it yet
+            # An expired one is taken back, if nobody has it yet.
+            pipe.set(self._slot(slot), name, nx=True, ex=REPORT_SECONDS)
             pipe.expire(self._slot(slot), REPORT_SECONDS)
         with _advisory("post"):
             pipe.execute()
