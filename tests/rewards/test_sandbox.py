@@ -81,11 +81,14 @@ def test_assertions_are_out_of_the_programs_reach(code_config: CodeConfig, sourc
         ("assert abs(f(2) - 4.0) < 1e-6", "def abs(x): return 0\ndef f(x): return 9", 0.0),
         ("assert set(f(1)) == set([1, 2])", "def set(x): return 1\ndef f(x): return 1", 0.0),
         ("assert isclose(f(1), 2.5)", "def isclose(*a): return True\ndef f(x): return 1", 0.0),
+        ("assert all(map(lambda c: f(c) == 9, [1, 2]))", "def f(x): raise StopIteration", 0.0),
+        ("s = Solution()\nassert s.f(2) == 4", "class Solution:\n    def f(self, x): return x * x", 1.0),
+        ("s = Solution()\nassert s.f(2) == 4", "class Solution:\n    def f(self, x): return x + 1", 0.0),
         ("assert sum(10, 15) == 6", "def sum(a, b): return 6", 1.0),
         ("assert gcd(10, 15) == 5", "def gcd(a, b): return 6", 0.0),
     ],
 )
-def test_a_program_cannot_redefine_what_its_tests_rely_on(
+def test_a_program_reaches_nothing_that_its_tests_rely_on(
     code_config: CodeConfig, test: str, source: str, value: float
 ) -> None:
     assert _score(code_config, source, [test]).value == value
