@@ -70,7 +70,7 @@ class Recovery(RunControl):
 
 def _restored(then: Mapping[str, int], last_seen: Mapping[str, int] | None) -> dict[str, int]:
     """The counters of a run that goes on from ``then``, though more had happened."""
-    seen = last_seen if last_seen is not None and last_seen["started"] > then["started"] else then
+    seen = max(then, last_seen or then, key=lambda counts: (counts["started"], counts["trained"]))
     counts = dict(seen)
     gone = {"lost": sum(counts.pop(place) for place in ("in_flight", "pending", "claimed"))}
     gone["rolled back"] = max(0, seen["trained"] - then["trained"])

@@ -6,7 +6,7 @@ import random
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import redis
@@ -131,6 +131,15 @@ class Model:
         return "stage changed" if group.stage < SCHEDULE.stage(self.next) or room < 1 else None
 
 
+class Checkpoint(NamedTuple):
+    """What a learner restores. ``trained``: groups, as the model counts them."""
+
+    version: PolicyVersion
+    ledger: Any
+    snapshot: Any
+    trained: int
+
+
 class BufferMachine(RuleBasedStateMachine):
     """Drives the buffer and the model through the same events."""
 
@@ -151,7 +160,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert not self.buffer.open(SCHEDULE)
         self.pool.fill(PROMPTS)
         self.copies: list[Lease] = []
-        self.checkpoints: list[tuple[PolicyVersion, Any]] = []
+        self.checkpoints: list[Checkpoint] = []
         self.begin_lineage(0, 0)
 
     def connect(self) -> None:
@@ -160,7 +169,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.pool = PromptPool(self.client, self.run, config)
 
     def begin_lineage(self, parent: int, fork: int) -> None:
-        lineage = self.buffer.begin_lineage(parent, fork)
+        lineage = self.buffer.begin_lineage(parent, fork, len(self.model.lineages))
         assert lineage.number == len(self.model.lineages) + 1
         self.model.begin(lineage)
         self.committed = fork
@@ -346,12 +355,15 @@ class BufferMachine(RuleBasedStateMachine):
     def begin_checkpoint(self) -> None:
         self.buffer.checkpoint_begun(self.lineage, self.committed)
         self.model.begun = max(self.model.begun, self.committed)
+        self.snapshot = (self.buffer.snapshot(), self.model.trained)
 
     @rule()
     @precondition(lambda self: self.buffer is not None and self.model.begun > self.model.durable)
     def finish_checkpoint(self) -> None:
         step = self.model.begun
-        self.checkpoints.append((PolicyVersion(self.lineage, step), self.buffer.ledger()))
+        self.checkpoints.append(
+            Checkpoint(PolicyVersion(self.lineage, step), self.buffer.ledger(), *self.snapshot)
+        )
         self.buffer.checkpoint_durable(self.lineage, step)
         self.model.durable = step
         for old in sorted(self.model.trained_at):
@@ -366,7 +378,7 @@ class BufferMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.buffer is not None and (self.model.claims or self.model.trained_at))
     def crash_of_the_learner(self) -> None:
         fenced, old = self.buffer, self.lineage
-        version, ledger = self.checkpoints[-1] if self.checkpoints else (PolicyVersion(old, 0), {})
+        version, ledger = self.checkpoints[-1][:2] if self.checkpoints else (PolicyVersion(old, 0), {})
         self.connect()
         assert self.buffer.open(SCHEDULE)
         self.begin_lineage(version.lineage, version.step)
@@ -375,28 +387,34 @@ class BufferMachine(RuleBasedStateMachine):
             with pytest.raises(Fenced):
                 call(old, self.model.next)
 
-    @rule()
+    @rule(live=st.booleans())
     @precondition(lambda self: self.buffer is not None and self.committed > self.model.lineages[-1].fork_step)
-    def redis_loses_everything(self) -> None:
-        books, snapshot = self.buffer.books(), self.buffer.snapshot()
+    def redis_loses_everything(self, live: bool) -> None:
+        """The learner goes on from its newest checkpoint; if ``live`` or without one, from where it is."""
+        books, now = self.buffer.books(), PolicyVersion(self.lineage, self.committed)
+        known = Checkpoint(now, self.buffer.ledger(), self.buffer.snapshot(), self.model.trained)
+        if self.checkpoints and not live:
+            known = self.checkpoints[-1]
         self.client.flushall()
         self.client.function_flush()
         with pytest.raises(Lost):
             self.buffer.books()
         assert not self.buffer.open(SCHEDULE)
-        assert self.buffer.restore(snapshot, books=books)
-        assert not self.buffer.restore(snapshot, books=books), "an intact Redis must win"
+        assert self.buffer.restore(known.snapshot, self.lineage, books)
+        assert not self.buffer.restore(known.snapshot, self.lineage, books), "an intact Redis must win"
         self.pool.fill(PROMPTS)
-        lost = self.model.at("in_flight", "pending", "claimed")
-        self.model.ended["lost"] += len(lost)
+        self.model.ended["lost"] += len(self.model.at("in_flight", "pending", "claimed"))
+        self.model.ended["rolled back"] += self.model.trained - known.trained
+        self.model.trained = known.trained
         self.model.groups.clear()
         self.model.claims, self.model.trained_at = {}, {}
         for lease in self.copies[:1]:
             with pytest.raises(Lost):
                 self.buffer.push(lease, self.make_group(lease))
         self.copies.clear()
-        self.begin_lineage(self.lineage, self.committed)
-        self.checkpoints = [(PolicyVersion(self.lineage, self.committed), self.buffer.ledger())]
+        self.begin_lineage(*known.version)
+        self.buffer.remember(known.ledger)
+        self.checkpoints = [known]
 
     @invariant()
     @ready
