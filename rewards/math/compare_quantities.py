@@ -109,8 +109,11 @@ def _terminates(amount: Value) -> bool:
 
 def _same_constant(gold: Tree, answer: Tree) -> bool:
     """x^2 + C and x^2 + c: the constant of integration may have any of its usual names."""
+    folded = [_folded(tree) for tree in (gold, answer)]
+    if folded != [gold, answer] and equal(folded[0], folded[1]):
+        return True
     left, right = variables(gold) - variables(answer), variables(answer) - variables(gold)
-    if gold[0] != "add" or len(left) != 1 or len(right) != 1 or not left | right <= CONSTANTS_OF_INTEGRATION:
+    if gold[0] == "var" or len(left) != 1 or len(right) != 1 or not left | right <= CONSTANTS_OF_INTEGRATION:
         return False
     return equal(gold, renamed(answer, {next(iter(right)): next(iter(left))}))
 
@@ -124,6 +127,12 @@ def _same_logarithm(gold: Tree, answer: Tree) -> bool:
 def _natural(tree: Tree) -> Tree:
     below = tuple(_natural(part) if isinstance(part, tuple) else part for part in tree)
     return ("call", "ln", *below[2:]) if tree[:2] == ("call", "log") else below
+
+
+def _folded(tree: Tree) -> Tree:
+    """With c_1, c_2 for C_1, C_2."""
+    below = tuple(_folded(part) if isinstance(part, tuple) else part for part in tree)
+    return ("index", "C", *below[2:]) if below[:2] == ("index", "c") else below
 
 
 BASIS = {

@@ -23,6 +23,12 @@ SYMBOLS = {
     "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "º": r"^\circ ", "˚": r"^\circ ",
     "∶": ":", "ℯ": "e", "ⅈ": "i",
 }  # fmt: skip
+
+
+def _rows(body: str) -> list[str]:
+    return [row for row in body.split(r"\\") if row.strip()]
+
+
 BRACES = {"lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]"}
 COMMANDS: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"(?<!\\)\\!\s*", ""),
@@ -68,6 +74,7 @@ COMMANDS: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\)\s*\^\s*\{?\s*(?:T|\\top|\\intercal)(?![a-z])\s*\}?$", ")"),
     (r"(?<=\\mathbb\{R\})\s*-\s*(?=\\\{)|(?<=\\mathbb\{R\})\s*\\text\{\s*except\s*\}", r"\\setminus "),
     (r"^\\text\{\s*all\s+real(?:s|\s+numbers)\s+except\s*\}", r"\\mathbb{R}\\setminus "),
+    (r"\\begin\{cases\}([^&]*?)\\end\{cases\}", lambda match: ",".join(_rows(match[1]))),
     (r"\\hspace\*?\{[^{}]*\}", " "),
     (r"\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\(?:degree|textdegree)(?![a-z])", r"^\\circ "),
     (r"\\ldots(?=\d)", r"\\ldots "),

@@ -115,7 +115,7 @@ class Parser(Applications):
         if word:
             return word.group() not in NO_FACTOR
         return (char.isascii() and char.isalnum()) or (
-            char in "({[.\\" and not self.text.startswith("\\\\", self.at)
+            char in "({[.\\" and not self.text.startswith(("\\\\", "\\}"), self.at)
         )
 
     def power(self) -> Tree:

@@ -17,6 +17,7 @@ from rewards.math.quantity import plain_unit, read_quantity, spelled_quantity
 from rewards.math.regions import complement, intersection, interval, solved, union
 from rewards.math.relations import read_chain
 from rewards.math.split import bracketed, split, split_with
+from rewards.math.trees import Tree, number
 from rewards.math.words import as_words
 
 AND_OR = r"\\text\{[\s,]*(?:and|or|和|或|与)[\s,]*\}|\b(?:and|or)\b|和|或|与"
@@ -28,6 +29,7 @@ MINUS_SET = re.compile(r"\s*\\setminus(?![a-z])\s*")
 COLON = re.compile(r"\s*(?::|\\text\{\s*to\s*\})\s*")
 COMMA = re.compile(r"\s*[,;]\s*")
 SUCH_THAT = re.compile(r"\s*[|:]\s*")
+MEMBERS = re.compile(r"\\?[a-zA-Z]\w*|\(\s*[a-z](?:\s*,\s*[a-z])+\s*\)")
 MEMBER = re.compile(r"\s*\\in(?![a-z])\s*")
 ROUGHLY = re.compile(r"\s*\\approx(?![a-z])\s*")
 RELATION = re.compile(r"\s*(?:=|\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>)\s*")
@@ -35,6 +37,8 @@ GROUPED = re.compile(r"(?<![\d.])-?\d{1,3}(?:,\d{3})+(?![\d,])")
 PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-z])")
 OUTWARD = re.compile(r"(?=\]|.*\[$)([\[\]])([^\[\]]+[,;][^\[\]]+)([\[\]])")
 """An interval with its open ends turned outwards: ]a, b[."""
+LEFT_OUT = re.compile(r"([a-zA-Z])\s*\\ne(?![a-z])\s*(.*(?:,|\\pm).*)")
+"""One name and several values that it does not have: x \\ne 1, 2."""
 WORDED_LIST = re.compile(r"\\text\{([^{}]*\d[^{}]*)\}")
 POINT = re.compile(r"[A-Z]'*\s*(\([^()]*,[^()]*\))")
 """A point with its name in front: P(1, 2)."""
@@ -65,9 +69,13 @@ def _roughly(exact: Answer, rounded: Answer) -> list[Answer]:
     """Both sides of "1/3, roughly 0.33" if the second is the first rounded; a name's value on the left."""
     if isinstance(rounded, Quantity) and isinstance(exact, Named) and isinstance(exact.value, Quantity):
         return [exact, rounded] if close(exact.value.tree, rounded.tree) else []
-    if isinstance(rounded, Quantity) and isinstance(exact, Quantity) and close(exact.tree, rounded.tree):
+    if isinstance(rounded, Quantity) and isinstance(exact, Quantity) and close(exact.tree, _share(rounded)):
         return [exact, rounded]
     return [rounded] if isinstance(exact, Quantity) and exact.tree[0] == "var" else []
+
+
+def _share(amount: Quantity) -> Tree:
+    return ("div", amount.tree, number(100)) if amount.percent else amount.tree
 
 
 def _words(text: str) -> list[Answer]:
@@ -104,13 +112,17 @@ def _squeezed(text: str) -> str:
 
 
 def _literal(text: str, depth: int) -> Answer | None:
-    if (worded := WORDED_LIST.fullmatch(text)) and LIST.search(worded[1]):
+    if (worded := WORDED_LIST.fullmatch(text)) and (LIST.search(worded[1]) or COLON.search(worded[1])):
         return _structure(worded[1].strip(), depth)
     if point := POINT.fullmatch(text):
         return _structure(point[1], depth)
     if outward := OUTWARD.fullmatch(text):
         left, right = "[" if outward[1] == "[" else "(", "]" if outward[3] == "]" else ")"
         return _structure(f"{left}{outward[2]}{right}", depth)
+    if (left_out := LEFT_OUT.fullmatch(text)) and not RELATION.search(left_out[2]):
+        taken = _structure(left_out[2], depth)
+        region = complement(Group("set", taken.items)) if isinstance(taken, Group) else None
+        return region and replace(region, name=left_out[1])
     return read_literal(text)
 
 
@@ -167,7 +179,7 @@ def _set_operation(text: str, depth: int) -> Answer | None:
 
 def _relation(text: str, depth: int) -> Answer | None:
     member = split(text, MEMBER)
-    if len(member) == 2 and re.fullmatch(r"\\?[a-zA-Z]\w*", member[0]) and len(member[1]) > 1:
+    if len(member) == 2 and MEMBERS.fullmatch(member[0]) and len(member[1]) > 1:
         return _structure(member[1], depth)
     parts = split_with(text, RELATION)
     if len(parts) < 2 or any(not part for part, _ in parts):

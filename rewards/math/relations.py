@@ -24,6 +24,7 @@ LABEL = re.compile(
     r"(?:\\text\{[^{}]*\}\s*)+(?:_(?:\w|\{[^{}]*\}))?|\|[A-Za-z]{1,2}\||[a-zA-Z]{4,}(?: [a-zA-Z]+)*"
 )
 SEGMENT = re.compile(r"\\?(?:angle|triangle|overline)?\s*\{?[A-Z]{2,4}\}?")
+DERIVATIVE = re.compile(r"\\frac\s*\{\s*(?:d|\\partial)\s*\w\s*\}\s*\{\s*(?:d|\\partial)\s*\w\s*\}")
 TUPLE_OF_NAMES = re.compile(r"\(?\s*[a-zA-Z](?:_\{?\w+\}?)?(?:\s*[,:]\s*[a-zA-Z](?:_\{?\w+\}?)?)+\s*\)?")
 COMPUTED = re.compile(r"\\(?:int|iint|oint|lim)(?![a-z])")
 """What begins a side that is computed elsewhere, so that its value is the other side."""
@@ -101,7 +102,7 @@ def name_of(side: str) -> tuple[str, tuple[str, ...]] | None:
         return applied[1], tuple(part.strip() for part in applied[2].split(","))
     if NAME.fullmatch(side) and (len(re.sub(r"_.*|\\[a-z]+|\W", "", side)) <= 1 or SEGMENT.fullmatch(side)):
         return (side, ()) if side not in ("e", "i", r"\pi", r"\infty") else None
-    if SEGMENT.fullmatch(side) or LABEL.fullmatch(side):
+    if SEGMENT.fullmatch(side) or DERIVATIVE.fullmatch(side) or LABEL.fullmatch(side):
         return side, ()
     return None
 
