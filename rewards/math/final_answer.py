@@ -56,6 +56,12 @@ CHOSEN = re.compile(
     r"\b(?:option|choice|answer)\s+\(?(?P<answer>[A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right)\b", re.I
 )
 OPEN_THOUGHT, CLOSED_THOUGHT = (re.compile(tag, re.I) for tag in ("<think>", "</think>"))
+RETRACTED = re.compile(
+    r"\b(?:wait|actually|no|oops|hm+)\b[\s,.!-]*(?:that|this|it)(?:['’]s|\s+is|\s+was)\s+"
+    r"(?:wrong|incorrect|not\s+(?:right|correct)|a\s+mistake)\b(?!.*(?:answer|=|答案))",
+    re.I | re.S,
+)
+"""Behind an answer: that it is none, and no other one."""
 BARE = 100
 """Characters of a response that may be nothing but the answer."""
 TAIL = 4000
@@ -78,6 +84,8 @@ def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) ->
     if text is None:
         return None
     boxes = list(_boxes(text))
+    if RETRACTED.search(text[boxes[-1][1] if boxes else 0 :][-TAIL:]):
+        return None
     if boxes and NEGATED.search(text[max(boxes[-1][0] - 40, 0) : boxes[-1][0]]):
         return None
     if boxed_only or truncated:
@@ -161,7 +169,10 @@ def _stated(text: str) -> str | None:
 
 
 def _sentence(text: str) -> str:
-    return (SENTENCE_END.split(text, maxsplit=1)[0] or text).split("\n", 1)[0]
+    end = SENTENCE_END.search(text)
+    if end and end.group().startswith("?"):
+        return ""  # asked, not stated
+    return (text[: end.start()] if end and end.start() else text).split("\n", 1)[0]
 
 
 def _last_value(text: str) -> str:
