@@ -21,6 +21,12 @@ def is_universal(engine: Path) -> bool:
     return (engine / TAG / "zero").is_dir()
 
 
+def conversion(engine: Path, target: Path) -> list[str]:
+    """DeepSpeed's converter and its arguments."""
+    folders = ["--input_folder", str(engine / TAG), "--output_folder", str(target / TAG)]
+    return [CONVERTER, "--inject_missing_state", *folders]
+
+
 def to_universal(engine: Path, target: Path, timeout: float) -> Path:
     """Convert an ``engine/`` folder into ``target`` (replaced if there); returns ``target``.
 
@@ -29,11 +35,9 @@ def to_universal(engine: Path, target: Path, timeout: float) -> Path:
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    command = [sys.executable, "-m", CONVERTER, "--inject_missing_state"]
-    command += ["--input_folder", str(engine / TAG), "--output_folder", str(target / TAG)]
     try:
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", *conversion(engine, target)],
             capture_output=True,
             text=True,
             timeout=timeout,

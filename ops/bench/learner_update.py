@@ -22,7 +22,7 @@ from learner.resolve import resolve_layout
 from learner.spec import RankSpec
 
 VOCABULARY = 49_152
-PROMPT, GROUPS, GROUP_SIZE = 48, 4, 4
+PROMPT, GROUPS, GROUP_SIZE = 48, 3, 4
 BUDGET = 1024
 
 Update = Callable[[], None]

@@ -1,10 +1,15 @@
-"""Learner ranks as plain processes: ``python rank_process.py WORLD FOLDER``.
+"""Learner ranks as plain processes: ``python rank_process.py FOLDER``.
 
-Runs the cases of FOLDER/cases.json on WORLD ranks and writes FOLDER/NAME.npz. A case: a name, LearnerConfig
-fields, the seeds of the batches to train on (one step each, numbered from ``first``), those of them that are
-``spoiled``, optionally ``save`` after so many steps, ``restore`` before the first, and ``spare_bytes`` of
-memory for an update. Where these do not suffice, the rank starts anew with half the token budget, as
-RankGroup would have it. The ranks are forked from a process that has imported everything.
+FOLDER/rounds.json is a list of rounds; what is in one runs side by side. ``worlds``: by number of ranks,
+the cases to run on them, one after the other. ``convert``: an engine folder, the universal checkpoint to
+make of it, and whether in a forked process.
+
+A case: a name, LearnerConfig fields, the seeds of the batches to train on (one step each, numbered from
+``first``), those of them that are ``spoiled``, optionally ``save`` after so many steps, ``restore`` before
+the first, and ``spare_bytes`` of memory for an update. Where these do not suffice, the rank starts anew
+with half the token budget, as RankGroup would have it. What came of it is in FOLDER/RANKS-NAME.npz.
+
+All processes are forked from one that has imported everything.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,21 +28,28 @@ from typing import Any
 import numpy as np
 
 
-def main(world: int, folder: Path) -> int:
+def main(folder: Path) -> int:
     os.environ["DS_ACCELERATOR"] = "cpu"
+
     import learner.rank  # noqa: F401 - before the fork
 
-    children = [fork(rank, world, folder) for rank in range(world)]
-    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+    status = 0
+    for number, round_ in enumerate(json.loads((folder / "rounds.json").read_text())):
+        children = [fork(convert, *pair) for pair in round_.get("convert", [])]
+        for world, rows in round_.get("worlds", {}).items():
+            port = folder / f"port-{number}-{world}"
+            children += [fork(run_rank, rank, int(world), rows, folder, port) for rank in range(int(world))]
+        status |= max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+    return status
 
 
-def fork(rank: int, world: int, folder: Path) -> int:
+def fork(run: Callable[..., None], *arguments: Any) -> int:
     child = os.fork()
     if child:
         return child
     status = 1
     try:
-        run_rank(rank, world, folder)
+        run(*arguments)
         status = 0
     except BaseException:  # noqa: BLE001 - a forked child must not return
         traceback.print_exc()
@@ -46,25 +58,40 @@ def fork(rank: int, world: int, folder: Path) -> int:
         os._exit(status)
 
 
-def run_rank(rank: int, world: int, folder: Path) -> None:
+def convert(engine: str, target: str, here: bool) -> None:
+    """By the learner, or as it does but without importing everything again."""
+    from deepspeed.checkpoint import ds_to_universal
+
+    from learner.universal import conversion, to_universal
+
+    if not here:
+        to_universal(Path(engine), Path(target), 200)
+        return
+    Path(target).mkdir()
+    sys.argv = conversion(Path(engine), Path(target))
+    ds_to_universal.main(ds_to_universal.parse_arguments())
+
+
+def run_rank(rank: int, world: int, rows: list[dict[str, Any]], folder: Path, port: Path) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world))
     address: tuple[str, int] | None = None
-    for row in json.loads((folder / "cases.json").read_text()):
-        case = Case(row, rank, world, folder)
-        address = case.start(address)
+    for row in rows:
+        case = Case(row, rank, world)
+        address = address or meet(case.actor, rank, port)
+        case.join(address)
         case.train()
-        case.write()
+        case.write(folder / f"{world}-{row['name']}.npz")
 
 
 class Case:
     """One run of a few steps."""
 
-    def __init__(self, row: dict[str, Any], rank: int, world: int, folder: Path) -> None:
+    def __init__(self, row: dict[str, Any], rank: int, world: int) -> None:
         from conftest import random_groups, spoil
 
         from learner.config import LearnerConfig
 
-        self.row, self.rank, self.world, self.folder = row, rank, world, folder
+        self.row, self.rank, self.world = row, rank, world
         self.config = LearnerConfig(ranks=world, zero_persist=0, grad_clip=0.0, **row["config"])
         self.steps = list(enumerate(row["seeds"], row.get("first", 0)))
         self.batches = {seed: random_groups(seed, 5, step=step) for step, seed in self.steps}
@@ -73,9 +100,9 @@ class Case:
         self.stats: list[Any] = []
         self.gradient: Any = None
         self.refusal = ""
+        self.actor = self.build()
 
-    def start(self, address: tuple[str, int] | None) -> tuple[str, int]:
-        """Build the rank; the first case's ranks meet, the others are told where they met."""
+    def build(self) -> Any:
         from deepspeed.runtime.sequence_parallel import parallel_state_sp
 
         from learner.rank import Rank
@@ -89,12 +116,13 @@ class Case:
             lambda: None,
             needs_reference=self.config.kl > 0,
         )
-        self.actor = Rank(spec, self.rank, self.world)
-        address = address or meet(self.actor, self.rank, self.folder)
+        return Rank(spec, self.rank, self.world)
+
+    def join(self, address: tuple[str, int]) -> None:
+        """The first case's ranks meet, the others have met already."""
         self.actor.join(*address)
         if "restore" in self.row:
             self.actor.restore(Path(self.row["restore"]))
-        return address
 
     def fetch(self, groups: list[Any]) -> list[Any]:
         """The source of bodies."""
@@ -110,7 +138,8 @@ class Case:
                 stats, self.refusal = None, str(error)
             if stats is None:  # not before the error has let go of what was in work
                 self.config = self.config.model_copy(update={"token_budget": self.config.token_budget // 2})
-                self.start(("", 0))
+                self.actor = self.build()
+                self.join(("", 0))
                 stats = self.update(step, seed)
             self.stats.append(stats)
             if self.gradient is None:
@@ -134,14 +163,14 @@ class Case:
         with address_space(self.row.get("spare_bytes")):
             return self.actor.update(plan)
 
-    def write(self) -> None:
-        """FOLDER/NAME.npz, by rank 0. weights: the float32 masters; published: what generators would get."""
+    def write(self, path: Path) -> None:
+        """What came of it, by rank 0. weights: the float32 masters; published: what generators would get."""
         sums = gather([s.sums for s in self.stats], self.world)
         named = {name: tensor.double().clone() for name, tensor in self.actor._engine.weights()}
         weights = flat(masters(self.actor, self.config))
         if self.rank == 0:
             np.savez(
-                self.folder / f"{self.row['name']}.npz",
+                path,
                 gradient=self.gradient,
                 sums=np.sum(sums, axis=0),
                 norms=np.array([s.updates[-1][0] for s in self.stats]),
@@ -167,12 +196,12 @@ def address_space(spare: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 
 
-def meet(actor: Any, rank: int, folder: Path) -> tuple[str, int]:
-    """Rank 0 writes its port, the others read it."""
-    path, deadline = folder / "port", time.monotonic() + 120
+def meet(actor: Any, rank: int, path: Path) -> tuple[str, int]:
+    """Rank 0 writes its port to ``path``, the others read it."""
+    deadline = time.monotonic() + 120
     if rank == 0:
-        (folder / "port.new").write_text(str(actor.listen("127.0.0.1")))
-        (folder / "port.new").rename(path)
+        path.with_suffix(".new").write_text(str(actor.listen("127.0.0.1")))
+        path.with_suffix(".new").rename(path)
     while not path.exists():
         assert time.monotonic() < deadline, "rank 0 did not open a port in 120 s"
         time.sleep(0.05)
@@ -217,4 +246,4 @@ def gather(value: Any, world: int) -> list[Any]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1])))

@@ -7,16 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-from learner.universal import to_universal
 
 LR = 1e-3
 BASE = {"lr": LR, "eps": 1e-6, "zero_stage": 1, "advantage": "no_std"}
@@ -64,55 +60,50 @@ Results = dict[int, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, wide_headed_model: Path) -> Results:
-    saved = tmp_path_factory.mktemp("saved")
+    folder = tmp_path_factory.mktemp("ranks")
+    usual = {"model": str(tiny_model), "seeds": [*SEEDS[:2], SPOILED, *SEEDS[2:]], "spoiled": [SPOILED]}
     special = {
         "reference": {"seeds": SEEDS},
         "roomy": {"seeds": SEEDS[:1], "model": str(wide_headed_model)},
         "tight": {"seeds": SEEDS[:1], "model": str(wide_headed_model), "spare_bytes": SPARE},
     }
+    worlds: dict[int, list[dict[str, Any]]] = {
+        world: resumes(world, folder)
+        + [usual | {"name": name, "config": config} | special.get(name, {}) for name, config in cases.items()]
+        for world, cases in CASES.items()
+    }
+    worlds = {world: [usual | row for row in rows] for world, rows in worlds.items()}
+    convert = [(str(folder / name), str(folder / f"{name}-universal"), name != "resume1") for name in RESUMED]
+    rounds = [{"worlds": {1: worlds[1], 2: worlds[2]}}, {"convert": convert}, {"worlds": {3: worlds[3]}}]
+    (folder / "rounds.json").write_text(json.dumps(rounds))
+    run_ranks(folder)
+    return {
+        world: {row["name"]: np.load(folder / f"{world}-{row['name']}.npz") for row in rows}
+        for world, rows in worlds.items()
+    }
 
-    def run(world: int) -> dict[str, Any]:
-        cases = {name: {"config": config} | special.get(name, {}) for name, config in CASES[world].items()}
-        folder = tmp_path_factory.mktemp(f"world{world}")
-        return run_cases(folder, world, tiny_model, resumes(world, saved) | cases)
 
-    with ThreadPoolExecutor() as pool:
-        results = dict(zip((1, 2), pool.map(run, (1, 2)), strict=True))
-    return results | {3: run(3)}
-
-
-def resumes(world: int, saved: Path) -> dict[str, dict[str, Any]]:
+def resumes(world: int, folder: Path) -> list[dict[str, Any]]:
     """Save after two of four steps and go on; the others start from there, on the same or other ranks."""
-    whole, rest = {"seeds": [1, 2, 3, 4]}, {"seeds": [3, 4], "first": 2}
-    if world == 1:
-        return {}
-    if world == 2:
-        return {
-            f"{name}-whole": {"config": config, "save": {"after": 2, "folder": str(saved / name)}} | whole
-            for name, config in RESUMED.items()
-        } | {
-            f"{name}-resumed": {"config": config, "restore": str(saved / name)} | rest
-            for name, config in RESUMED.items()
-        }
-    with ThreadPoolExecutor() as pool:
-        convert = partial(to_universal, timeout=200)
-        sources = pool.map(convert, (saved / n for n in RESUMED), (saved / f"{n}-universal" for n in RESUMED))
-        return {
-            name: {"config": RESUMED[name], "restore": str(source)} | rest
-            for name, source in zip(RESUMED, sources, strict=True)
-        }
+    whole, rest = {"seeds": [1, 2, 3, 4], "spoiled": []}, {"seeds": [3, 4], "first": 2, "spoiled": []}
+    rows: list[dict[str, Any]] = []
+    for name, config in RESUMED.items():
+        saved = str(folder / name)
+        if world == 2:
+            save = {"after": 2, "folder": saved}
+            rows.append({"name": f"{name}-whole", "config": config, "save": save} | whole)
+            rows.append({"name": f"{name}-resumed", "config": config, "restore": saved} | rest)
+        if world == 3:
+            rows.append({"name": name, "config": config, "restore": f"{saved}-universal"} | rest)
+    return rows
 
 
-def run_cases(folder: Path, world: int, model: Path, cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    usual = {"model": str(model), "seeds": [*SEEDS[:2], SPOILED, *SEEDS[2:]], "spoiled": [SPOILED]}
-    rows = [usual | {"name": name} | case for name, case in cases.items()]
-    (folder / "cases.json").write_text(json.dumps(rows))
+def run_ranks(folder: Path) -> None:
     script = Path(__file__).parent / "rank_process.py"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    words = [sys.executable, str(script), str(world), str(folder)]
+    words = [sys.executable, str(script), str(folder)]
     done = subprocess.run(words, env=environment, timeout=280, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-6000:]
-    return {name: np.load(folder / f"{name}.npz") for name in cases}
 
 
 def assert_same_training(got: Any, wanted: Any) -> None:
