@@ -8,7 +8,8 @@ local SLOT = 8589934592 -- 2^33: a pending group's score is step * SLOT + arriva
 local PLACE, STAGE, STEP, ATTEMPT, ACTOR, SOURCE, LINEAGE, NEWEST, BODY = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- PLACE is one of these; STEP is that of the oldest token; LINEAGE and NEWEST name its newest token's version
 -- (while in flight, LINEAGE is that of the lease); ATTEMPT is the unique name of the copy that is being sampled
--- or that won; BODY says whether its body is stored. A group that ended keeps PLACE and ATTEMPT for a while, to answer late copies.
+-- or that won; BODY says whether its body is stored. A group that ended keeps PLACE and ATTEMPT for a while, to answer
+-- late copies.
 local FLYING, PENDING, CLAIMED, TRAINED, REJECTED, DROPPED = 'in_flight', 'pending', 'claimed', 'trained',
     'rejected', 'dropped'
 
@@ -41,7 +42,8 @@ local function fence(run, lineage)
     end
 end
 
--- Registers a function of the library: `work(run, args)`, with the run loaded; by default it works above the memory limit.
+-- Registers a function of the library: `work(run, args)`, with the run loaded. By default it works above the memory
+-- limit.
 local function define(name, work, flags)
     redis.register_function {
         function_name = 'magicrl_v' .. SCHEMA .. '_' .. name, flags = flags or { 'allow-oom' },
@@ -80,7 +82,11 @@ local PIECE = 1000 -- an even number of words: `unpack` bears only some thousand
 local function bulk(command, words, name)
     for from = 1, #words, PIECE do
         local to = math.min(from + PIECE - 1, #words)
-        if name then redis.call(command, name, unpack(words, from, to)) else redis.call(command, unpack(words, from, to)) end
+        if name then
+            redis.call(command, name, unpack(words, from, to))
+        else
+            redis.call(command, unpack(words, from, to))
+        end
     end
 end
 
