@@ -24,7 +24,7 @@ from buffer.weights import DiskWeights
 from ops.bench.tiny_model import write_tiny_model
 from ops.quickstart.smollm import SmolLMUnavailable, build_smollm
 
-ROUNDS, REQUESTS = 6, 4
+ROUNDS, REQUESTS = 6, 1
 FULL_EVERY = 16
 CACHE = Path(".cache/models")
 TEXTS = (
