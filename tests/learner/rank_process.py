@@ -95,7 +95,7 @@ class Case:
         self.config = LearnerConfig(ranks=world, zero_persist=0, grad_clip=0.0, **row["config"])
         self.steps = list(enumerate(row["seeds"], row.get("first", 0)))
         self.batches = {seed: random_groups(seed, 5, step=step) for step, seed in self.steps}
-        for seed in row.get("spoiled", []):
+        for seed in self.batches.keys() & row["spoiled"]:
             self.batches[seed] = [spoil(group) for group in self.batches[seed]]
         self.stats: list[Any] = []
         self.gradient: Any = None
