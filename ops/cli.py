@@ -92,7 +92,7 @@ def _mendable() -> tuple[type[Exception], ...]:
 
 def _failures() -> tuple[type[Exception], ...]:
     """Errors of a run that had started."""
-    return _loaded(("ops.run", "RunFailed"))
+    return _loaded(("ops.failures", "RunFailed"))
 
 
 def _loaded(*names: tuple[str, str]) -> tuple[type[Exception], ...]:

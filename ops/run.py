@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from buffer.dataset import Dataset, read_dataset
 from buffer.prompts import PromptMeta, PromptPool
-from buffer.row import Row
 from buffer.store import Books, BufferRefusal, Lost
 from buffer.versions import PolicyVersion
 from learner.checkpoint import Checkpoint, Checkpoints
@@ -26,17 +22,18 @@ from learner.memory import model_shape
 from learner.resume import ResumeRefused, check_resume
 from ops.config import Config, ConfigError
 from ops.evaluations import Evaluations, When, accuracy
+from ops.failures import RunFailed, part_failures
 from ops.fleet_watch import FleetWatch
 from ops.folder import Resume, append_line
 from ops.keeper import INCUMBENT_SECONDS, Keeper
 from ops.metrics.run_metrics import RunMetrics
 from ops.model_folder import check_model_folder
+from ops.problems import Problems, read_problems, spread
 from ops.progress import final_lines
 from ops.rollout_log import RolloutLog
 from ops.session import (
     Session,
     batch_schedule,
-    columns_of,
     generator_spec,
     open_session,
     rank_spec,
@@ -44,7 +41,6 @@ from ops.session import (
 )
 from ops.summary import Outcome, write_summary
 from ops.trackers import Trackers
-from rewards.registry import Graders
 
 if TYPE_CHECKING:
     from actors.fleet import Fleet
@@ -61,18 +57,6 @@ REDIS_RESTORES = 3
 """How often in one life a Redis that came back empty is filled again."""
 
 
-class RunFailed(Exception):
-    """A part of the run died; the message is that part's own text."""
-
-
-@dataclass(frozen=True)
-class Problems:
-    """The problems to train on and, where accuracy is measured, to test on."""
-
-    train: Dataset
-    test: Dataset | None
-
-
 def run(config: Config, resume: Resume = "never", take_over: bool = False) -> dict[str, Any]:
     """Train until ``run.steps`` or a signal; returns the summary that was written.
 
@@ -84,23 +68,13 @@ def run(config: Config, resume: Resume = "never", take_over: bool = False) -> di
         config.schedule.check(config.data.max_prompt_tokens, positions)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    columns = columns_of(config)
-    test = read_dataset(config.data.test, columns) if config.data.test else None
-    problems = Problems(read_dataset(config.data.train, columns), test)
-    _refuse_ungraded(config, problems)
+    problems = read_problems(config)
     with open_session(config, resume) as session:
         session.progress.say(f"training problems: {problems.train.summary()}")
         summary = Run(session, problems).run(take_over)
         for line in final_lines(summary, session.folder.path):
             session.progress.say(line)
     return summary
-
-
-def _refuse_ungraded(config: Config, problems: Problems) -> None:
-    """Where the generators run on this machine, what it cannot grade is known before anything starts."""
-    reason = Graders(config.rewards).refusal(problems.train.abilities) if config.ray.address is None else ""
-    if reason:
-        raise ConfigError(f"data.train has programs to grade, but {reason} (magicrl doctor sandbox)")
 
 
 class Run:
@@ -144,7 +118,7 @@ class Run:
                 self._buffer.end("run ended")
         except KeyboardInterrupt:
             outcome = "interrupted"
-        except _part_failures() as error:
+        except part_failures() as error:
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
             summary = write_summary(self._session.folder, outcome, self._books(), self._generated)
@@ -305,32 +279,3 @@ def _refuse_changes(checkpoint: Checkpoint, config: Config) -> None:
         check_resume(checkpoint.state(), config.learner, model_shape(config.model.path))
     except ResumeRefused as error:
         raise ConfigError(str(error)) from None
-
-
-def spread(dataset: Dataset, responses: int) -> tuple[list[Row], int]:
-    """Rows and samples of each, at least ``responses`` responses in all, over as many rows as there are."""
-    rows = list(islice(dataset, responses))
-    return rows, -(-responses // len(rows))
-
-
-def _part_failures() -> tuple[type[Exception], ...]:
-    """What a dying part raises in the driver."""
-    from actors.fleet import GeneratorDied
-    from buffer.library import BufferRefusal
-    from buffer.weights import WeightsError
-    from learner.batches import LearnerStarved, StalenessViolated
-    from learner.checkpoint import CheckpointError
-    from learner.loop import NonFinite
-    from learner.ranks import RankDied
-
-    return (
-        GeneratorDied,
-        RankDied,
-        LearnerStarved,
-        StalenessViolated,
-        NonFinite,
-        CheckpointError,
-        BufferRefusal,
-        WeightsError,
-        TimeoutError,
-    )

@@ -14,7 +14,6 @@ from actors.generator import StageRules
 from actors.spec import GeneratorSpec
 from buffer.admission import BatchSchedule, StageBatch
 from buffer.private_folder import sweep
-from buffer.row import Columns
 from buffer.server import EmbeddedRedis
 from buffer.store import RolloutBuffer
 from learner.spec import RankSpec
@@ -24,6 +23,7 @@ from ops.config import Config
 from ops.connections import Connections
 from ops.folder import Resume, RunFolder
 from ops.interrupts import Interrupts
+from ops.problems import columns_of
 from ops.progress import Progress
 from ops.weights import WeightPlaces, publish_location, weight_places
 
@@ -90,19 +90,6 @@ def _cpus(config: Config) -> int:
     actors = config.actors
     most = actors.generators if actors.autoscale is None else max(actors.generators, actors.autoscale.most)
     return math.ceil(actors.num_cpus * most) + config.learner.ranks
-
-
-def columns_of(config: Config) -> Columns:
-    """How the records of the data files become rows."""
-    data = config.data
-    return Columns(
-        question=data.question,
-        answer=data.answer,
-        instruction=data.instruction,
-        ability=data.ability,
-        model=data.difficulty_model,
-        abilities=tuple(sorted(config.rewards.abilities)),
-    )
 
 
 def batch_schedule(config: Config) -> BatchSchedule:

@@ -12,7 +12,7 @@ from ops.config import Config, ConfigError, MetricsConfig, RayConfig
 from ops.doctor import machine, services, software
 from ops.doctor.finding import Check, Finding, fail, passed, run_check, warn
 from ops.model_folder import check_model_folder
-from ops.session import columns_of
+from ops.problems import columns_of
 from rewards.config import RewardsConfig
 
 OPTIMIZER_FACTOR = 8
