@@ -205,11 +205,19 @@ def purge(
     run: Run,
     redis_url: Url = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Even if its learner is alive.")] = False,
 ) -> None:
-    """Delete everything of a run from its Redis. Its folder and checkpoints stay."""
+    """Delete everything of a run from its Redis. Its folder and checkpoints stay; a live run is refused."""
     from buffer.inspection import purge as purge_run
+    from buffer.store import RolloutBuffer
+    from ops.keeper import INCUMBENT_SECONDS
 
     with _open(run, redis_url) as opened:
+        buffer = RolloutBuffer(opened.client, opened.name, opened.config.buffer)
+        if not live and buffer.incumbent_lives(INCUMBENT_SECONDS):
+            raise _mistake(
+                f"the learner of {opened.name} is alive: magicrl stop {opened.name}, or add --live"
+            )
         if not yes:
             typer.confirm(f"Delete all of run {opened.name} from its Redis?", abort=True)
         typer.echo(f"{purge_run(opened.client, opened.name)} keys deleted")

@@ -20,6 +20,7 @@ from buffer.prompts import PromptPool
 from buffer.server import EmbeddedRedis, connect
 from buffer.store import Claim, RolloutBuffer
 from buffer.versions import PolicyVersion
+from ops import keeper
 from ops.commands.buffer import app
 from ops.config_file import load_config
 
@@ -88,10 +89,16 @@ def test_groups_and_prompts_and_one_group(ask: Ask, played: Any) -> None:
     assert "must look like" in ask("show", "nonsense", status=2)
 
 
-def test_purge_takes_one_run_and_leaves_the_others(ask: Ask, played: Any, make_world: Any) -> None:
+def test_purge_takes_one_run_and_leaves_the_others(
+    ask: Ask, played: Any, make_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = make_world()
     client = played.buffer.client
     assert runs(client) == sorted([played.buffer.run, other.buffer.run])
+    monkeypatch.setattr(keeper, "BEAT_SECONDS", 0.1)
+    with keeper.Keeper(played.buffer, lambda: None):
+        assert "is alive" in ask("purge", "--yes", status=2)
+    monkeypatch.setattr(keeper, "INCUMBENT_SECONDS", 0.3)
     assert "keys deleted" in ask("purge", "--yes")
     assert runs(client) == [other.buffer.run]
     assert not list(client.scan_iter(f"*{played.buffer.run}*"))

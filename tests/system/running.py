@@ -82,8 +82,13 @@ def descendants(pid: int) -> set[int]:
 
 def command_of(pid: int) -> str:
     """Its command line; empty if it is gone."""
+    return text_of(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")
+
+
+def text_of(path: Path) -> str:
+    """A file under /proc; empty if its process is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return path.read_bytes().decode(errors="replace")
     except OSError:
         return ""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from books_watch import balanced_books
-from running import Magicrl, alive, descendants
+from running import Magicrl, alive, descendants, text_of
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -18,8 +18,18 @@ SMALL = ("data.test_samples=64", "stages.0.prompts_per_step=8", "stages.0.group_
 ON_POLICY = ("buffer.max_staleness=0", "actors.engine.dtype=float32")
 
 
-def left_in_shared_memory(pid: int) -> list[Path]:
-    return list(Path("/dev/shm").glob(f"magicrl-*-{pid}"))
+@pytest.fixture
+def left_in_shared_memory() -> Callable[[int], set[Path]]:
+    """The run's own folders, and new files there that no living process has mapped."""
+    memory = Path("/dev/shm")
+    before = set(memory.iterdir())
+
+    def left(pid: int) -> set[Path]:
+        maps = "".join(text_of(file) for file in Path("/proc").glob("[0-9]*/maps"))
+        new = {path for path in set(memory.iterdir()) - before if path.is_file() and str(path) not in maps}
+        return new | set(memory.glob(f"magicrl-*-{pid}"))
+
+    return left
 
 
 def assert_books_balance(groups: dict[str, Any]) -> None:
@@ -27,7 +37,9 @@ def assert_books_balance(groups: dict[str, Any]) -> None:
     assert groups["started"] == placed + sum(groups["dropped"].values())
 
 
-def test_on_policy_interrupted_and_resumed(magicrl: Callable[..., Magicrl]) -> None:
+def test_on_policy_interrupted_and_resumed(
+    magicrl: Callable[..., Magicrl], left_in_shared_memory: Callable[[int], set[Path]]
+) -> None:
     """max_staleness 0, float32: tokens on the weights that sampled them, equal log-probabilities.
 
     SIGINT after a few steps, then --resume: numbering goes on, in a new lineage. The books balance at every
