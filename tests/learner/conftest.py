@@ -128,10 +128,12 @@ def too_large() -> Callable[[RolloutGroup], RolloutGroup]:
 
 
 def spoil(group: RolloutGroup) -> RolloutGroup:
-    """The same with rewards whose gradient overflows (without normalisation by their deviation)."""
-    return replace(
-        group, rollouts=tuple(replace(r, reward=3e38 * (i % 2)) for i, r in enumerate(group.rollouts))
+    """Rewards near the largest float32 on tokens the sampler thought unlikely: the product is infinite."""
+    spoiled = (
+        replace(r, reward=3e38 * (i % 2), logprobs=np.full_like(r.logprobs, -12.0))
+        for i, r in enumerate(group.rollouts)
     )
+    return replace(group, rollouts=tuple(spoiled))
 
 
 class LocalRanks:
