@@ -14,8 +14,19 @@ from running import Magicrl, alive, descendants, text_of
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
-SMALL = ("data.test_samples=64", "stages.0.prompts_per_step=8", "stages.0.group_size=4")
 ON_POLICY = ("buffer.max_staleness=0", "actors.engine.dtype=float32")
+STAGE = "response_limit: {}, prompts_per_step: {}, group_size: {}"
+LIMITS, PROMPTS, SIZES = (32, 36, 48), (8, 6, 8), (4, 6, 4)
+STAGES = (
+    f"{{steps: 2, {STAGE.format(LIMITS[0], PROMPTS[0], SIZES[0])}}}",
+    f"{{steps: 2, {STAGE.format(LIMITS[1], PROMPTS[1], SIZES[1])}}}",
+    f"{{{STAGE.format(LIMITS[2], PROMPTS[2], SIZES[2])}}}",
+)
+SETTINGS = (
+    *("run.steps=6", "data.test_samples=64", "learner.checkpoint.every=100"),
+    f"stages=[{', '.join(STAGES)}]",
+    *ON_POLICY,
+)
 
 
 @pytest.fixture
@@ -42,11 +53,10 @@ def test_on_policy_interrupted_and_resumed(
 ) -> None:
     """max_staleness 0, float32: tokens on the weights that sampled them, equal log-probabilities.
 
-    SIGINT after a few steps, then --resume: numbering goes on, in a new lineage. The books balance at every
-    second of both lives.
+    SIGINT in the second of three stages, then --resume: numbering goes on, in a new lineage, and no group is
+    trained under another stage's rules. The books balance at every second of both lives.
     """
-    settings = (*SMALL, "run.steps=6", "learner.checkpoint.every=100", *ON_POLICY)
-    first = magicrl(*settings)
+    first = magicrl(*SETTINGS)
     with balanced_books(first.folder):
         first.wait_for_step(2)
         family = descendants(first.process.pid)
@@ -59,7 +69,7 @@ def test_on_policy_interrupted_and_resumed(
     assert_books_balance(summary["groups"])
     done = len(first.steps())
 
-    second = magicrl(*settings, "--resume=require")
+    second = magicrl(*SETTINGS, "--resume=require")
     with balanced_books(second.folder):
         second.wait_for_step(done)
         family = descendants(second.process.pid)
@@ -70,6 +80,11 @@ def test_on_policy_interrupted_and_resumed(
     assert [step["step"] for step in steps] == list(range(6))
     assert [step["lineage"] for step in steps] == [1] * done + [2] * (6 - done)
     assert all(step["gap_tokens"] == step["tokens"] > 0 for step in steps)
+    stages = [step["stage"] for step in steps]
+    assert stages == [0, 0, 1, 1, 2, 2]
+    assert [step["groups"] for step in steps] == [PROMPTS[stage] for stage in stages]
+    assert [step["responses"] for step in steps] == [PROMPTS[stage] * SIZES[stage] for stage in stages]
+    assert all(step["length_max"] <= LIMITS[stage] for step, stage in zip(steps, stages, strict=True))
     summary = second.summary()
     assert summary["outcome"] == "finished"
     assert summary["staleness"] == {"mean": 0.0, "max": 0}
@@ -78,5 +93,5 @@ def test_on_policy_interrupted_and_resumed(
     assert 0 <= summary["accuracy_after"] <= 1
     assert summary["generator"]["tokens"] > 0
     assert summary["weights_published"] == 6 + 2
-    assert summary["groups"]["trained"] == 6 * 8
+    assert summary["groups"]["trained"] == 2 * sum(PROMPTS)
     assert_books_balance(summary["groups"])
