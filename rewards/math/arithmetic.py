@@ -42,7 +42,8 @@ def number(value: Value) -> Value:
     return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
-def _pair(left: Value, right: Value) -> tuple[Value, Value]:
+def pair(left: Value, right: Value) -> tuple[Value, Value]:
+    """Two numbers of one type: exact ones stay exact."""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         return left, right
     return number(left), number(right)
@@ -59,7 +60,7 @@ def add(left: Value, right: Value) -> Value:
         if not (isinstance(left, tuple) and isinstance(right, tuple)) or shape(left) != shape(right):
             raise Undefined("sum of different shapes")
         return tuple(tuple(map(add, *rows)) for rows in zip(left, right, strict=True))
-    a, b = _pair(left, right)
+    a, b = pair(left, right)
     return a + b
 
 
@@ -72,7 +73,7 @@ def scale(factor: Value, value: Value) -> Value:
     """A number times a number or a matrix."""
     if isinstance(value, tuple):
         return tuple(tuple(scale(factor, cell) for cell in row) for row in value)
-    a, b = _pair(factor, value)
+    a, b = pair(factor, value)
     if size(a) + size(b) > BITS:
         raise TooLarge("product too large")
     return a * b
