@@ -164,3 +164,9 @@ def constant(tree: Tree) -> Value | None:
             return value(tree, Point())
     except TooLarge:
         return None
+
+
+def real_constant(tree: Tree) -> Fraction | mpmath.mpf | None:
+    """As ``constant``; None for complex numbers and matrices too."""
+    found = constant(tree)
+    return found if isinstance(found, Fraction | mpmath.mpf) else None

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import cmp_to_key
-from typing import TypeGuard
 
 import mpmath  # type: ignore[import-untyped]
 
 from rewards.math.answers import Answer, Group, Named, Quantity, Region, Span
-from rewards.math.arithmetic import Value, pair
-from rewards.math.equality import DIGITS, constant
+from rewards.math.arithmetic import pair
+from rewards.math.equality import DIGITS, real_constant
 from rewards.math.trees import Tree
 
 INFINITE = {("var", "infty"): 1, ("neg", ("var", "infty")): -1}
@@ -162,16 +160,12 @@ def _sorted(spans: list[Span]) -> Region | None:
 def _order(left: Tree, right: Tree) -> int:
     if left == right:
         return 0
-    a, b = constant(left), constant(right)
-    if not (_real(a) and _real(b)):
+    a, b = real_constant(left), real_constant(right)
+    if a is None or b is None:
         raise ValueError("the ends of an interval cannot be ordered")
     with mpmath.workdps(DIGITS):
         a, b = pair(a, b)
     return int(a > b) - int(a < b)
-
-
-def _real(value: Value | None) -> TypeGuard[Fraction | mpmath.mpf]:
-    return isinstance(value, Fraction | mpmath.mpf)
 
 
 def _compare_low(one: Span, other: Span) -> int:

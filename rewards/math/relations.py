@@ -7,7 +7,8 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from rewards.math.answers import Answer, Group, Named, Quantity, Region, Relation, Span
-from rewards.math.equality import close, constant, equal
+from rewards.math.arithmetic import TooLarge
+from rewards.math.equality import close, constant, equal, real_constant
 from rewards.math.evaluate import CONSTANTS, Point, value
 from rewards.math.parser import parse
 from rewards.math.regions import intersection, union
@@ -163,7 +164,10 @@ def _linear(relation: Relation) -> Region | None:
     if len(names) != 1 or relation.sign == "!=":
         return None
     name = next(iter(names))
-    found = [value(relation.difference, Point(bound={name: Fraction(x)})) for x in range(4)]
+    try:
+        found = [value(relation.difference, Point(bound={name: Fraction(x)})) for x in range(4)]
+    except TooLarge:
+        return None
     values = [v for v in found if isinstance(v, Fraction)]
     if len(values) < len(found):
         return None
@@ -176,8 +180,8 @@ def _linear(relation: Relation) -> Region | None:
 
 
 def _is_positive(bound: Tree) -> bool:
-    amount = constant(bound)
-    return amount is not None and not isinstance(amount, tuple) and amount > 0
+    amount = real_constant(bound)
+    return amount is not None and bool(amount > 0)
 
 
 def _half_line(name: str, sign: str, bound: Tree) -> Region:
