@@ -59,8 +59,9 @@ class WatchedRun:
             generator.send_signal(signal.SIGTERM)
 
     def slots(self) -> set[str]:
-        """Of the generators whose series Prometheus has now."""
-        return {sample["metric"]["slot"] for sample in self.ask("magicrl_gen_weights_version")}
+        """Of the generators whose series Prometheus has now; other tests leave some in this process."""
+        found = self.ask('magicrl_gen_weights_version{role="generator"}')
+        return {sample["metric"]["slot"] for sample in found}
 
     def _learn(self) -> None:
         step = 0
