@@ -16,6 +16,7 @@ import structlog
 from actors.config import VllmConfig
 from actors.engine import EngineBroken, EngineStats, Sample, SamplingLimits, WeightsRefused, as_they_finish
 from actors.scheduler_view import SchedulerView
+from actors.tasks import within
 from actors.vllm_start import set_environment, start_llm
 from buffer.rollout import Finish, VersionSpan
 from buffer.versions import PolicyVersion
@@ -27,6 +28,9 @@ PREPARED_SECONDS = 0.01
 
 CLOSE_SECONDS = 1.0
 """Then vLLM kills what is left of its processes; they hold nothing that would need a farewell."""
+
+LATE_SECONDS = 10.0
+"""How much longer than asked for vLLM may take to shut down; its own monitor may be at it too."""
 
 
 class VllmEngine:
@@ -218,7 +222,8 @@ class VllmEngine:
         return EngineStats(running, waiting, self._tokens, seen.cache_ratio, seen.preemptions)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._llm.shutdown, CLOSE_SECONDS)
+        closing = asyncio.create_task(asyncio.to_thread(self._llm.shutdown, CLOSE_SECONDS))
+        await within(CLOSE_SECONDS + LATE_SECONDS, "vLLM to shut down", closing)
         self._llm = None  # else it is shut down once more at interpreter exit, and complains
 
 

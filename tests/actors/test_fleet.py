@@ -99,6 +99,7 @@ def engine_processes() -> set[int]:
     return found
 
 
+@pytest.mark.soak
 def test_a_vllm_generator_trains_evaluates_dies_and_is_replaced(
     cluster: None, small_run: Any, make_model: Callable[[int], Path]
 ) -> None:
