@@ -14,6 +14,7 @@ All processes are forked from one that has imported everything.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -26,6 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+M_MMAP_THRESHOLD = -3
+"""Of glibc's malloc.h: from this size on an allocation is a mapping of its own, and gone when it is freed."""
 
 
 def main(folder: Path) -> int:
@@ -74,6 +78,7 @@ def convert(engine: str, target: str, here: bool) -> None:
 
 def run_rank(rank: int, world: int, rows: list[dict[str, Any]], folder: Path, port: Path) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world))
+    give_back_what_is_freed()
     address: tuple[str, int] | None = None
     for row in rows:
         case = Case(row, rank, world)
@@ -179,6 +184,11 @@ class Case:
                 published=flat(named),
                 refusal=self.refusal,
             )
+
+
+def give_back_what_is_freed() -> None:
+    """Else a case may find room for its tensors in what the cases before it had, and needs no more memory."""
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 18)
 
 
 @contextmanager
