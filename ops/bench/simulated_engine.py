@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from statistics import NormalDist
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,7 @@ class Cluster:
     @property
     def sigma(self) -> float:
         """Of the log-normal whose median and share above the limit are given: ln(limit / median) / z."""
-        z = 1.2815515655446004  # 90% quantile of the standard normal
-        assert self.cut_share == 0.10, "z is for a share of 10%"
-        return math.log(self.limit / self.median) / z
+        return math.log(self.limit / self.median) / NormalDist().inv_cdf(1 - self.cut_share)
 
 
 @dataclass
