@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from buffer.manifest import Manifest, TornWeights, VersionGone, WeightsError, with_bases
+from buffer.manifest import (
+    Manifest,
+    StoreUnavailable,
+    TornWeights,
+    VersionGone,
+    WeightsError,
+    with_bases,
+)
 from buffer.versions import PolicyVersion
 from buffer.weights import DiskWeights, Fetched, Published, WriteFiles
 
@@ -115,8 +122,8 @@ def weight_board(name: str, keep: int) -> Iterator[None]:
 class RayWeights:
     """Puts files into the object store piece by piece and takes them out into ``cache``, verified.
 
-    ``cache`` belongs to this process. Besides VersionGone and TornWeights, fetch raises WeightsError where
-    the board does not answer.
+    ``cache`` belongs to this process. Besides VersionGone and TornWeights, fetch raises StoreUnavailable
+    where the board does not answer.
     """
 
     pin_seconds = 600.0
@@ -137,9 +144,8 @@ class RayWeights:
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
         """As WeightStore; the files are written to the cache first, and checksummed there."""
-        written = self._cache.publish(version, write, details)
-        begun = time.monotonic()
-        with self._cache.hold(version) as held:
+        with self._cache.publishing(version, write, details) as written, self._cache.hold(version) as held:
+            begun = time.monotonic()
             upload = self._ask("begin")
             self._send(upload, held)
             self._ask("publish", upload, held.manifest.dump())
@@ -187,7 +193,9 @@ class RayWeights:
         try:
             return ray.get_actor(self._name)
         except (ValueError, RayError) as error:
-            raise WeightsError(f"no actor {self._name} in this Ray cluster keeps weights: {error}") from error
+            raise StoreUnavailable(
+                f"no actor {self._name} in this Ray cluster keeps weights: {error}"
+            ) from error
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
         return _get(getattr(self._board(), verb).remote(*arguments), self._timeout)
@@ -200,7 +208,7 @@ def _get(reference: Any, seconds: float) -> Any:
     except WeightsError:
         raise
     except GetTimeoutError as error:
-        raise WeightsError(f"Ray's object store did not answer within {seconds:.0f} s") from error
+        raise StoreUnavailable(f"Ray's object store did not answer within {seconds:.0f} s") from error
     except RayError as error:
         raise TornWeights(f"weights in Ray's object store are lost: {error}") from error
 

@@ -57,18 +57,23 @@ class DeltaWeights:
     ) -> Published:
         """As WeightStore; ``bytes`` of the result is what went into the shared store."""
         details = details or {}
-        whole = self._cache.publish(version, write, details)
-        with self._cache.hold(version) as held:
+        with self._cache.publishing(version, write, details) as whole:
+            shared = self._share(whole, details)
+        self._previous = version
+        return replace(shared, write_seconds=whole.write_seconds + shared.write_seconds)
+
+    def _share(self, whole: Published, details: dict[str, Any]) -> Published:
+        """Pass on what the cache has: the difference, or all of it."""
+        with self._cache.hold(whole.version) as held:
             patches = self._patches(held, details)
         if patches is None:
-            shared = self._shared.publish(version, _copier(whole.path), details)
+            shared = self._shared.publish(whole.version, _copier(whole.path), details)
             self._since_full = 0
         else:
             about = {**details, "base": str(self._previous)}
-            shared = self._shared.publish(version, _writer(patches), about)
+            shared = self._shared.publish(whole.version, _writer(patches), about)
             self._since_full += 1
-        self._previous = version
-        return replace(shared, write_seconds=whole.write_seconds + shared.write_seconds)
+        return shared
 
     def _patches(self, whole: Fetched, details: dict[str, Any]) -> dict[str, bytes] | None:
         """Patches by file name from the previous version; None where a whole version is due or smaller."""

@@ -18,6 +18,10 @@ class WeightsError(Exception):
     """A version could not be published or fetched; the message names the version and the reason."""
 
 
+class StoreUnavailable(WeightsError):
+    """The store cannot be written or asked now: its disk is full, its keeper does not answer."""
+
+
 class VersionGone(WeightsError):
     """The version asked for is not (or no longer) in the store, or the store is still empty."""
 

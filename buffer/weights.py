@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from buffer.manifest import (
     Manifest,
+    StoreUnavailable,
     TornWeights,
     VersionGone,
     WeightsError,
@@ -33,6 +34,7 @@ __all__ = [
     "Fetched",
     "Manifest",
     "Published",
+    "StoreUnavailable",
     "TornWeights",
     "VersionGone",
     "WeightStore",
@@ -76,7 +78,10 @@ class WeightStore(Protocol):
     def publish(
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
-        """Make ``version`` visible, all or nothing, and retire versions beyond the newest ``keep``."""
+        """Make ``version`` visible, all or nothing, and retire versions beyond the newest ``keep``.
+
+        Raises StoreUnavailable where the same call may succeed later, else WeightsError.
+        """
         ...
 
     def fetch(self, version: PolicyVersion | None = None) -> AbstractContextManager[Fetched]:
@@ -116,10 +121,22 @@ class DiskWeights:
     def publish(
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
-        """As WeightStore. Raises WeightsError if the version exists, writes no file, or the disk is full."""
+        """As WeightStore. WeightsError: ``write`` wrote no file."""
         published = self._put(version, write, details or {})
         self.retire()
         return published
+
+    @contextmanager
+    def publishing(
+        self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
+    ) -> Iterator[Published]:
+        """``publish``, taken back if the block raises, so that it can be called again."""
+        published = self.publish(version, write, details)
+        try:
+            yield published
+        except BaseException:
+            self.discard(version)
+            raise
 
     def _put(self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any]) -> Published:
         target = self.folder(version)
@@ -134,7 +151,7 @@ class DiskWeights:
             target.parent.mkdir(parents=True, exist_ok=True)
             staging.rename(target)
         except OSError as error:
-            raise WeightsError(f"publishing weights {version} to {self.root} failed: {error}") from error
+            raise StoreUnavailable(f"publishing weights {version} to {self.root} failed: {error}") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         return Published(version, target, manifest.bytes, written - begun, time.monotonic() - written)

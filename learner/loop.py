@@ -23,6 +23,7 @@ from learner.checkpoint import Checkpoint, Checkpoints
 from learner.clock import PhaseClock
 from learner.lineages import largest_lineage, record_lineage
 from learner.nonfinite import NonFinite, keep_batch, stop_if_too_many
+from learner.persistence import publish_persistently
 from learner.ranks import OutOfMemory, RankDied, RankGroup
 from learner.report import StepReport, step_report
 from learner.resume import check_resume
@@ -70,6 +71,7 @@ class Learner:
         self._restarts = 0
         self._budget_halved = False
         self._clock = PhaseClock()
+        self._stop = threading.Event()
         self.state = LearnerState()
 
     @property
@@ -91,11 +93,13 @@ class Learner:
     def run(self, until_step: int, stop: threading.Event) -> None:
         """Train up to (not including) step ``until_step``, or until ``stop``; then write a checkpoint.
 
-        Raises RankDied once restarts are used up, LearnerStarved, NonFinite, and the buffer's errors.
+        Raises RankDied once restarts are used up, LearnerStarved, NonFinite, StoreUnavailable, and the
+        buffer's errors.
         """
+        self._stop = stop
         while self.version.step < until_step and not stop.is_set():
             try:
-                if not self._step(stop):
+                if not self._step():
                     break
             except RankDied as error:
                 self._recover(error)
@@ -103,13 +107,13 @@ class Learner:
             self._checkpoint()
         self._on_phase("idle")
 
-    def _step(self, stop: threading.Event) -> bool:
-        """One step; False if ``stop`` came first."""
+    def _step(self) -> bool:
+        """One step; False if the stop came first."""
         self._clock = self._clock.carry_over("checkpoint")
         step, config = self.version.step, self._schedule.learner(self.version.step)
         self._announce_stage()
         self._on_phase("wait")
-        batch = self._batches.next(self.state, self._clock, stop)
+        batch = self._batches.next(self.state, self._clock, self._stop)
         if batch is None:
             return False
         self._on_phase("update")
@@ -142,11 +146,17 @@ class Learner:
     def _publish_and_commit(self, claim: Claim) -> Published:
         self._on_phase("publish")
         with self._clock.phase("publish"):
-            published = self._ranks.publish(self.version)
-            self._buffer.announce(self.version)
+            published = self._publish()
         with self._clock.phase("commit"):
             self._on_trained(claim)
             self._buffer.commit(self.version.lineage, claim.step)
+        return published
+
+    def _publish(self) -> Published:
+        """Make the current version the one to sample with."""
+        patience = self._ranks.config.publish_patience
+        published = publish_persistently(lambda: self._ranks.publish(self.version), patience, self._stop)
+        self._buffer.announce(self.version)
         return published
 
     def _begin(self, checkpoint: Checkpoint | None, parent: int) -> PolicyVersion:
@@ -162,8 +172,7 @@ class Learner:
         self._buffer.remember(ledger)
         self.state = state.in_lineage(lineage.number)
         self._saved = self.version if checkpoint is not None else None
-        self._ranks.publish(self.version)
-        self._buffer.announce(self.version)
+        self._publish()
         log.info("lineage begun", version=str(self.version), parent=parent)
         return self.version
 

@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import TCPStore
 from buffer.rollout import GroupId, RolloutGroup
 from buffer.store import CorruptGroup
 from buffer.versions import PolicyVersion
-from buffer.weights import Published
+from buffer.weights import Published, StoreUnavailable
 from learner.batch import ModelInput, collate, shard_columns
 from learner.clock import PhaseClock
 from learner.engine import DeepSpeedEngine
@@ -177,12 +177,18 @@ class Rank:
             batch = shard_columns(batch, self._rank % shared, shared)
         return batch.to(self._device)
 
-    def publish(self, version: PolicyVersion) -> Published | None:
-        """Write the weights under ``version``; rank 0 writes, the others help to gather."""
+    def publish(self, version: PolicyVersion) -> Published | StoreUnavailable | None:
+        """Write the weights under ``version``; rank 0 writes, the others help to gather.
+
+        A store that cannot be written is an answer, not an end: the ranks are as they were.
+        """
         dtype = resolve_dtype(self._spec.config.publish_dtype, self._device)
         if self._spec.config.publish_dtype == "auto":
             dtype = self._engine.dtype
-        return write_weights(self._engine, version, self._weights, dtype)
+        try:
+            return write_weights(self._engine, version, self._weights, dtype)
+        except StoreUnavailable as error:
+            return error
 
     def save(self, folder: Path) -> None:
         """Write this rank's share of a checkpoint into ``folder``."""

@@ -16,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from buffer.rollout import GroupId, RolloutGroup
 from buffer.versions import PolicyVersion
-from buffer.weights import Published
+from buffer.weights import Published, StoreUnavailable
 from learner.config import LearnerConfig
 from learner.memory import MemoryNeed, ModelShape, advice, model_shape
 from learner.plan import Layout, StepPlan
@@ -125,9 +125,16 @@ class RankGroup:
         return StepStats.merge(self._all("update", plan, timeout=self.config.step_timeout))
 
     def publish(self, version: PolicyVersion) -> Published:
-        """Gather the weights and publish them under ``version``."""
-        published: Published = self._all("publish", version, timeout=self.config.save_timeout)[0]
-        return published
+        """Gather the weights and publish them under ``version``.
+
+        Raises StoreUnavailable where they could not be written; the ranks live on, to be asked again.
+        """
+        answer: Published | StoreUnavailable = self._all(
+            "publish", version, timeout=self.config.save_timeout
+        )[0]
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        return answer
 
     def save(self, folder: Path) -> None:
         """Every rank writes its share of a checkpoint into ``folder``."""

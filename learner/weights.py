@@ -23,14 +23,20 @@ SHARD_BYTES = 4 << 30
 def write_weights(
     engine: LearnerEngine, version: PolicyVersion, store: WeightStore | None, dtype: torch.dtype
 ) -> Published | None:
-    """Publish ``engine``'s parameters; a rank without a store only takes part in gathering them."""
+    """Publish ``engine``'s parameters; a rank without a store only takes part in gathering them.
+
+    Raises as ``store.publish``, on that rank alone and after all have gathered: they can be asked again.
+    """
     log_facts.at(version)
-    if store is None:
-        for _ in engine.weights():
+    tensors = engine.weights()
+    try:
+        if store is None:
+            return None
+        details = {"dtype": str(dtype).removeprefix("torch.")}
+        return store.publish(version, tensor_writer(tensors, dtype), details)
+    finally:
+        for _ in tensors:  # the others wait for this rank at each that is left
             pass
-        return None
-    details = {"dtype": str(dtype).removeprefix("torch.")}
-    return store.publish(version, tensor_writer(engine.weights(), dtype), details)
 
 
 def tensor_writer(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Callable[[Path], None]:

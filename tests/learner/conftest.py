@@ -22,7 +22,7 @@ from buffer.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
 from buffer.server import EmbeddedRedis, connect
 from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights
+from buffer.weights import DiskWeights, StoreUnavailable
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.loop import Learner
@@ -177,7 +177,10 @@ class LocalRanks:
         return self.rank.bodies(refs)
 
     def publish(self, version: PolicyVersion) -> Any:
-        return self.rank.publish(version)
+        answer = self.rank.publish(version)
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        return answer
 
     def save(self, folder: Path) -> None:
         self.rank.save(folder)

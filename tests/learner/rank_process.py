@@ -35,7 +35,10 @@ M_MMAP_THRESHOLD = -3
 def main(folder: Path) -> int:
     os.environ["DS_ACCELERATOR"] = "cpu"
 
-    import learner.rank  # noqa: F401 - before the fork
+    import learner.rank  # before the fork
+    import learner.weights
+
+    learner.weights.SHARD_BYTES = 1  # a file per tensor: a disk is full in the middle of a gather
 
     status = 0
     for number, round_ in enumerate(json.loads((folder / "rounds.json").read_text())):
@@ -81,22 +84,23 @@ def run_rank(rank: int, world: int, rows: list[dict[str, Any]], folder: Path, po
     give_back_what_is_freed()
     address: tuple[str, int] | None = None
     for row in rows:
-        case = Case(row, rank, world)
+        out = folder / f"{world}-{row['name']}"
+        case = Case(row, rank, world, out)
         address = address or meet(case.actor, rank, port)
         case.join(address)
         case.train()
-        case.write(folder / f"{world}-{row['name']}.npz")
+        case.write(out.with_suffix(".npz"))
 
 
 class Case:
     """One run of a few steps."""
 
-    def __init__(self, row: dict[str, Any], rank: int, world: int) -> None:
+    def __init__(self, row: dict[str, Any], rank: int, world: int, weights: Path) -> None:
         from conftest import random_groups, spoil
 
         from learner.config import LearnerConfig
 
-        self.row, self.rank, self.world = row, rank, world
+        self.row, self.rank, self.world, self.weights = row, rank, world, weights
         self.config = LearnerConfig(ranks=world, zero_persist=0, grad_clip=0.0, **row["config"])
         self.steps = list(enumerate(row["seeds"], row.get("first", 0)))
         self.batches = {seed: random_groups(seed, 5, step=step) for step, seed in self.steps}
@@ -110,6 +114,7 @@ class Case:
     def build(self) -> Any:
         from deepspeed.runtime.sequence_parallel import parallel_state_sp
 
+        from buffer.weights import DiskWeights
         from learner.rank import Rank
         from learner.spec import RankSpec
 
@@ -118,7 +123,7 @@ class Case:
             Path(self.row["model"]),
             self.config,
             lambda: self,
-            lambda: None,
+            lambda: DiskWeights(self.weights),
             needs_reference=self.config.kl > 0,
         )
         return Rank(spec, self.rank, self.world)
@@ -169,9 +174,10 @@ class Case:
             return self.actor.update(plan)
 
     def write(self, path: Path) -> None:
-        """What came of it, by rank 0. weights: the float32 masters; published: what generators would get."""
+        """What came of it, by rank 0. weights: the float32 masters; published: what generators get, once the
+        disk is not full any more."""
         sums = gather([s.sums for s in self.stats], self.world)
-        named = {name: tensor.double().clone() for name, tensor in self.actor._engine.weights()}
+        full_disk, published = self.publish()
         weights = flat(masters(self.actor, self.config))
         if self.rank == 0:
             np.savez(
@@ -181,9 +187,23 @@ class Case:
                 norms=np.array([s.updates[-1][0] for s in self.stats]),
                 applied=np.array([all(a for _, a in s.updates) for s in self.stats]),
                 weights=weights,
-                published=flat(named),
+                published=flat(published),
+                full_disk=full_disk,
                 refusal=self.refusal,
             )
+
+    def publish(self) -> tuple[str, dict[str, Any]]:
+        """Why it fails in the middle of a gather where files may not grow, and the tensors when they may."""
+        from safetensors.torch import load_file
+
+        from buffer.versions import PolicyVersion
+
+        width = 2 if self.config.dtype == "bfloat16" else 4
+        with limited(resource.RLIMIT_FSIZE, 1250 * width):  # an attention matrix, but not one of the MLP
+            refused = self.actor.publish(PolicyVersion(1, 1))
+        self.actor.publish(PolicyVersion(1, 1))
+        files = sorted((self.weights / "1" / "1").glob("*.safetensors"))
+        return str(refused), {n: t.double() for file in files for n, t in load_file(file).items()}
 
 
 def give_back_what_is_freed() -> None:
@@ -197,13 +217,20 @@ def address_space(spare: int | None) -> Iterator[None]:
     if spare is None:
         yield
         return
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + spare, hard))
+    with limited(resource.RLIMIT_AS, pages * resource.getpagesize() + spare):
+        yield
+
+
+@contextmanager
+def limited(what: int, limit: int) -> Iterator[None]:
+    """Within the block the kernel gives this process no more of ``what``."""
+    soft, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (limit, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        resource.setrlimit(what, (soft, hard))
 
 
 def meet(actor: Any, rank: int, path: Path) -> tuple[str, int]:

@@ -164,6 +164,15 @@ def test_bfloat16_learns_in_float32_masters(results: Results):
     assert not np.array_equal(half["weights"], rounded)
 
 
+@pytest.mark.parametrize(("world", "name"), [(1, "budget"), (2, "zero1"), (2, "zero3"), (3, "zero3")])
+def test_a_disk_that_is_full_in_the_middle_of_a_publish_leaves_ranks_that_publish_later(
+    results: Results, world: int, name: str
+):
+    case = results[world][name]
+    assert re.match(r"publishing weights 1\.1 to .* failed: .*File too large", str(case["full_disk"]))
+    assert np.array_equal(case["published"], case["weights"])
+
+
 def test_several_updates_and_a_reference_agree(results: Results):
     assert_same_training(results[2]["several"], results[1]["several"])
     kl = results[1]["several"]["sums"][:, 3]
