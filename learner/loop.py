@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, Literal
 
 import structlog
@@ -19,7 +18,7 @@ from buffer.store import Claim, RolloutBuffer
 from buffer.versions import PolicyVersion
 from buffer.weights import Published
 from learner.batches import Batch, Batches, LearnerStarved, StalenessViolated
-from learner.checkpoint import Checkpoint, Checkpoints
+from learner.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from learner.clock import PhaseClock
 from learner.lineages import largest_lineage, record_lineage
 from learner.nonfinite import NonFinite, keep_batch, stop_if_too_many
@@ -27,6 +26,7 @@ from learner.persistence import publish_persistently
 from learner.ranks import OutOfMemory, RankDied, RankGroup
 from learner.report import StepReport, step_report
 from learner.resume import check_resume
+from learner.saving import Saver
 from learner.stages import Schedule
 from learner.state import LearnerState
 from learner.stats import StepStats
@@ -66,8 +66,7 @@ class Learner:
         self._on_phase = on_phase
         self._on_stage = on_stage
         self._on_trained = on_trained
-        self._extra_state = extra_state
-        self._saved: PolicyVersion | None = None
+        self._saver = Saver(checkpoints, buffer, ranks, extra_state)
         self._restarts = 0
         self._budget_halved = False
         self._clock = PhaseClock()
@@ -93,8 +92,8 @@ class Learner:
     def run(self, until_step: int, stop: threading.Event) -> None:
         """Train up to (not including) step ``until_step``, or until ``stop``; then write a checkpoint.
 
-        Raises RankDied once restarts are used up, LearnerStarved, NonFinite, StoreUnavailable, and the
-        buffer's errors.
+        Raises RankDied once restarts are used up, LearnerStarved, NonFinite, the buffer's errors, and, where
+        a disk stays full, StoreUnavailable or CheckpointError.
         """
         self._stop = stop
         while self.version.step < until_step and not stop.is_set():
@@ -103,14 +102,14 @@ class Learner:
                     break
             except RankDied as error:
                 self._recover(error)
-        if self._saved != self.version:
+        if self._saver.saved != self.version:
             self._checkpoint()
         self._on_phase("idle")
 
     def _step(self) -> bool:
         """One step; False if the stop came first."""
         self._clock = self._clock.carry_over("checkpoint")
-        step, config = self.version.step, self._schedule.learner(self.version.step)
+        config = self._schedule.learner(self.version.step)
         self._announce_stage()
         self._on_phase("wait")
         batch = self._batches.next(self.state, self._clock, self._stop)
@@ -125,8 +124,7 @@ class Learner:
         self.state = self.state.after(entropy, stats.applied)
         published = self._publish_and_commit(batch.claim)
         self._report(batch, stats, published)  # before the checkpoint: no durable step lacks its line
-        if (step + 1) % config.checkpoint.every == 0:
-            self._checkpoint()
+        self._checkpoint_if_due(config.checkpoint.every)
         stop_if_too_many(self.state, config.nonfinite_limit, self._spoiled)
         return True
 
@@ -171,7 +169,7 @@ class Learner:
         record_lineage(root, lineage)
         self._buffer.remember(ledger)
         self.state = state.in_lineage(lineage.number)
-        self._saved = self.version if checkpoint is not None else None
+        self._saver.saved = self.version if checkpoint is not None else None
         self._publish()
         log.info("lineage begun", version=str(self.version), parent=parent)
         return self.version
@@ -210,24 +208,22 @@ class Learner:
         self._ranks.halve_budget()
         log.warning("token budget halved", token_budget=self._ranks.config.token_budget)
 
+    def _checkpoint_if_due(self, every: int) -> None:
+        """Every so many steps; where the disk has no room, after the first step that finds some."""
+        if self.version.step % every and not self._saver.postponed:
+            return
+        try:
+            self._saver.check_room()
+        except CheckpointError as error:
+            self._saver.postponed = True
+            log.error("checkpoint postponed by a step", reason=str(error))
+            return
+        self._checkpoint()
+
     def _checkpoint(self) -> None:
-        """Write everything a resume at the current version needs."""
         self._on_phase("checkpoint")
-        lineage, step = self.version
         with self._clock.phase("checkpoint"):
-            self._buffer.checkpoint_begun(lineage, step)
-            staging = self._checkpoints.begin(self.version)
-            self._ranks.save(staging / "engine")
-            state = {
-                "learner": self.state.as_dict(),
-                "config": self._ranks.config.model_dump(mode="json"),
-                "model": asdict(self._ranks.shape),
-                "ledger": self._buffer.ledger(),
-                "buffer": self._buffer.snapshot(),
-            }
-            self._checkpoints.complete(staging, self.version, state | self._extra_state())
-            self._buffer.checkpoint_durable(lineage, step)
-        self._saved = self.version
+            self._saver.save(self.state)
         self._restarts = 0
 
     def _set_aside(self, batch: Batch) -> None:

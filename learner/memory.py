@@ -87,6 +87,11 @@ def memory_need(
     )
 
 
+def checkpoint_bytes(shape: ModelShape) -> int:
+    """Most that a checkpoint takes on disk: float32 weights, masters and Adam's two moments."""
+    return 16 * shape.parameters
+
+
 def available_bytes() -> int:
     """Main memory that can be taken without swapping, as Linux sees it."""
     rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())

@@ -1,12 +1,14 @@
-"""A disk that is full when weights are published: a clear error, nothing half done, the old ones served."""
+"""A disk that is full when weights are published or a checkpoint is due: nothing half done, nothing lost."""
 
 from __future__ import annotations
 
 import resource
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ import torch
 
 from buffer.versions import PolicyVersion
 from buffer.weights import DiskWeights, StoreUnavailable, WeightsError
-from learner.config import LearnerConfig
+from learner.checkpoint import CheckpointError
+from learner.config import CheckpointConfig, LearnerConfig
 from learner.loop import Learner
+from learner.memory import checkpoint_bytes, model_shape
 from learner.stages import Schedule, StageConfig
 from learner.weights import tensor_writer
 
@@ -94,3 +98,49 @@ def test_a_stop_does_not_wait_for_a_full_disk(make_run: Callable[..., Any]) -> N
     with pytest.raises(StoreUnavailable):
         learner.run(3, stop)
     assert len(run.reports) == 1
+
+
+def run_with_free_bytes(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, free: dict[int, int]
+) -> tuple[Any, Learner]:
+    """free: by step, what the disk has free when that step is over; without end where it is not said."""
+    config = LearnerConfig(checkpoint=CheckpointConfig(every=2))
+    run = make_run(Schedule([StageConfig(response_limit=24, prompts_per_step=3, group_size=4)], config))
+
+    def usage(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=free.get(len(run.reports), 1 << 40))
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    learner = run.learner()
+    learner.begin()
+    run.feed()
+    return run, learner
+
+
+def test_a_checkpoint_that_has_no_room_is_written_after_the_first_step_that_finds_some(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, learner = run_with_free_bytes(make_run, monkeypatch, {2: 1000, 3: 1000, 4: 1000})
+    learner.run(7, threading.Event())
+    assert [report.version for report in run.reports] == [f"1.{step}" for step in range(7)]
+    assert [each.version.step for each in run.checkpoints.all()] == [6, 7]
+    assert ["checkpoint" in report.seconds for report in run.reports] == [False] * 5 + [True, True]
+    assert run.buffer.books().balanced
+
+
+def test_a_last_checkpoint_without_room_says_what_is_missing(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, learner = run_with_free_bytes(make_run, monkeypatch, {1: 1000})
+    with pytest.raises(CheckpointError, match=r"takes about 0.00 GiB, 0.00 GiB are free: make"):
+        learner.run(1, threading.Event())
+    assert run.checkpoints.all() == []
+
+
+def test_a_checkpoint_takes_what_is_asked_for(make_run: Callable[..., Any]) -> None:
+    run, learner = learner_whose_disk_is_full_after_step_0(make_run, Path.unlink)
+    learner.run(1, threading.Event())
+    files = [path for path in run.checkpoints.newest().engine.rglob("*") if path.is_file()]
+    need = checkpoint_bytes(model_shape(run.model))
+    names = 100_000  # of tensors, and DeepSpeed's script
+    assert 0.9 * need < sum(path.stat().st_size for path in files) < need + names
