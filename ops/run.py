@@ -6,7 +6,7 @@ The learner's coordinator runs in this process; ranks and generators are Ray act
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -97,6 +97,7 @@ class Run:
         )
         self._rollouts = RolloutLog(session.folder.path / "rollouts", self._config.rollouts)
         self._generated: dict[str, float] = {}
+        self._last_books = Books()
 
     def run(self, take_over: bool) -> dict[str, Any]:
         """Start the parts, learn, and write the summary however it ends."""
@@ -113,9 +114,9 @@ class Run:
                 fleet, ranks = self._start_parts(stack, checkpoint)
                 self._session.interrupts.defer()
                 outcome = self._learn(fleet, ranks, checkpoint)
-                self._buffer.stop(outcome)
+                self._tell(lambda: self._buffer.stop(outcome))
             if outcome in ("finished", "data exhausted"):
-                self._buffer.end("run ended")
+                self._tell(self._buffer.end)
         except KeyboardInterrupt:
             outcome = "interrupted"
         except part_failures() as error:
@@ -124,13 +125,20 @@ class Run:
             summary = write_summary(self._session.folder, outcome, self._books(), self._generated)
         return summary
 
+    def _tell(self, message: Callable[[], object]) -> None:
+        """What is said when every step is safe: a Redis that lost the run has nothing to do for it."""
+        try:
+            message()
+        except Lost as error:
+            log.warning("redis lost the run after its last step", reason=str(error))
+
     def _books(self) -> Books:
-        """The books; empty ones if Redis is gone, so that the summary says what ended the run."""
+        """The books; as last seen if Redis is gone, so that the summary says what ended the run."""
         try:
             return self._buffer.books()
         except BufferRefusal as error:
-            log.error("no books for the summary", reason=str(error))
-            return Books()
+            log.error("no books for the summary but those last seen", reason=str(error))
+            return self._last_books
 
     def _refuse_incumbent(self, take_over: bool) -> None:
         """A learner elsewhere may hold this run; one in this folder's own Redis would hold its lock."""
@@ -216,6 +224,7 @@ class Run:
         stop = self._session.interrupts.stop
         with self._watching(watch), self._keeper() as keeper:
             self._train(learner, checkpoint, keeper)
+            self._last_books = self._books()
         if keeper.fenced is not None:
             raise keeper.fenced
         if learner.version.step < self._config.run.steps:
