@@ -25,10 +25,11 @@ class VllmConfig(Section):
     """Responses decoded at once; more of them wait inside the engine."""
 
     kv_cache_gib: float | None = Field(default=None, gt=0)
-    """Size of the key/value cache in GiB; None: what memory_ratio leaves beside the weights."""
+    """Size of the key/value cache in GiB; None: on a GPU what memory_ratio leaves beside the weights, on a
+    CPU a quarter of the memory that is free, at most 4."""
 
     memory_ratio: float = Field(default=0.9, gt=0, le=1)
-    """Share of the device's memory for weights and cache where kv_cache_gib is not given."""
+    """Share of a GPU's memory for weights and cache where kv_cache_gib is not given."""
 
     enforce_eager: bool = False
     """No compilation: starts faster, decodes slower except for very small models."""

@@ -6,13 +6,16 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from actors.config import VllmConfig
-from actors.engine import SamplingLimits
+import structlog
+
+from actors.config import ThinkingConfig, VllmConfig
+from actors.engine import Engine, SamplingLimits
 from actors.rendering import PromptRenderer
-from actors.sampling import Effort, GroupSampler
+from actors.sampling import Effort, Graded, GroupSampler
+from actors.thinking import ThinkingEngine
 from actors.vllm_engine import VllmEngine
 from buffer.row import Row
 from buffer.versions import PolicyVersion
@@ -20,13 +23,16 @@ from rewards.config import RewardsConfig
 from rewards.reward import Score
 from rewards.workers import GraderPool
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True)
 class Evaluation:
     """Results over ``problems`` with k samples each; responses whose grader failed (errors) are left out.
 
     avg: mean share of correct responses (avg@k). passed: pass@j for j = 1, 2, 4, ... k. truncated: share of
-    responses cut by the limit. tokens: mean response length.
+    responses cut by the limit. tokens: mean response length. left_out: problems whose prompt the model
+    cannot take.
     """
 
     problems: int
@@ -36,6 +42,7 @@ class Evaluation:
     verdicts: dict[str, int]
     truncated: float = 0.0
     tokens: float = 0.0
+    left_out: int = 0
 
     @property
     def standard_error(self) -> float:
@@ -61,7 +68,7 @@ def summarize(scores: Sequence[Sequence[Score]], truncated: float = 0.0, tokens:
     kept = [row for row in graded if row]
     if not kept:
         raise ValueError(f"no response could be graded: {dict(verdicts)}")
-    k = max(len(row) for row in scores)
+    k = max(map(len, scores))
     return Evaluation(
         problems=len(kept),
         k=k,
@@ -89,6 +96,7 @@ class Evaluator:
     engine: VllmConfig
     rewards: RewardsConfig = field(default_factory=RewardsConfig)
     system_prompt: str | None = None
+    thinking: ThinkingConfig = field(default_factory=ThinkingConfig)
     seed: int = 0
 
     async def run(
@@ -100,24 +108,41 @@ class Evaluator:
     ) -> Evaluation:
         """k samples for each row, as many at once as the engine takes. Raises EngineBroken, ValueError."""
         prompts = PromptRenderer(self.model, self.system_prompt)
-        engine = await VllmEngine.start(self.model, self.engine, PolicyVersion(0, 0), self.seed)
+        engine = await self._start(prompts)
         graders = GraderPool(self.rewards)
         sampler = GroupSampler(engine, prompts, graders)
         room = asyncio.Semaphore(max(1, self.engine.max_num_seqs // k))
-        lengths: list[int] = []
-        cut: list[bool] = []
 
-        async def one(row: Row) -> list[Score]:
+        async def one(row: Row) -> list[Graded] | None:
             async with room:
-                _, graded = await sampler.sample(row, k, limits, Effort())
-            lengths.extend(len(each.sample.tokens) for each in graded)
-            cut.extend(each.sample.finish == "length" for each in graded)
-            on_problem()
-            return [each.score for each in graded]
+                try:
+                    return (await sampler.sample(row, k, limits, Effort()))[1]
+                except ValueError as error:
+                    log.warning("problem left out", row=row.index, reason=str(error))
+                    return None
+                finally:
+                    on_problem()
 
         try:
-            scores = await asyncio.gather(*(one(row) for row in rows))
+            graded = await asyncio.gather(*(one(row) for row in rows))
         finally:
             await engine.close()
             await asyncio.to_thread(graders.close)
-        return summarize(scores, sum(cut) / max(1, len(cut)), sum(lengths) / max(1, len(lengths)))
+        return _evaluation(graded)
+
+    async def _start(self, prompts: PromptRenderer) -> Engine:
+        engine = await VllmEngine.start(self.model, self.engine, PolicyVersion(0, 0), self.seed)
+        if self.thinking.budget is None:
+            return engine
+        return ThinkingEngine(engine, self.thinking, prompts.tokenizer)
+
+
+def _evaluation(graded: Sequence[list[Graded] | None]) -> Evaluation:
+    kept = [row for row in graded if row is not None]
+    samples = [each.sample for row in kept for each in row]
+    result = summarize(
+        [[each.score for each in row] for row in kept],
+        sum(sample.finish == "length" for sample in samples) / max(1, len(samples)),
+        sum(len(sample.tokens) for sample in samples) / max(1, len(samples)),
+    )
+    return replace(result, left_out=len(graded) - len(kept))

@@ -222,9 +222,12 @@ class VllmEngine:
         return EngineStats(running, waiting, self._tokens, seen.cache_ratio, seen.preemptions)
 
     async def close(self) -> None:
+        if (handler := self._llm.output_handler) is not None:
+            handler.cancel()  # else it takes the end of vLLM's process for its death
         closing = asyncio.create_task(asyncio.to_thread(self._llm.shutdown, CLOSE_SECONDS))
         await within(CLOSE_SECONDS + LATE_SECONDS, "vLLM to shut down", closing)
-        self._llm = None  # else it is shut down once more at interpreter exit, and complains
+        self._llm.shutdown = lambda: None  # at interpreter exit it shuts down again, and complains
+        self._llm = None
 
 
 def _spans(spans: Sequence[Any]) -> tuple[VersionSpan, ...]:

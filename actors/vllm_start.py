@@ -6,10 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from actors.config import VllmConfig
 from actors.scheduler_view import SchedulerView
 
 GIB = 1 << 30
+CPU_CACHE_BYTES = 4 * GIB
+"""Most that an engine on a CPU takes where the config says nothing: the memory is everybody's."""
 
 
 def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, SchedulerView | None]:
@@ -28,7 +32,7 @@ def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, Schedule
         "max_model_len": config.max_model_len,
         "max_num_seqs": config.max_num_seqs,
         "gpu_memory_utilization": config.memory_ratio,
-        "kv_cache_memory_bytes": None if config.kv_cache_gib is None else int(config.kv_cache_gib * GIB),
+        "kv_cache_memory_bytes": cache_bytes(config, current_platform.is_cpu()),
         "enforce_eager": config.enforce_eager,
         "tensor_parallel_size": config.tensor_parallel_size,
         "enable_prefix_caching": config.prefix_caching,
@@ -36,6 +40,7 @@ def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, Schedule
         "logprobs_mode": "processed_logprobs",
         "worker_extension_cls": "actors.vllm_worker.WeightSwitch",
         "disable_log_stats": not config.engine_metrics,
+        "use_tqdm_on_load": False,
     }
     if current_platform.is_cpu() and config.tensor_parallel_size == 1:
         # By name ("uni") vLLM would take its multi-process executor, to bind OpenMP threads, which is not
@@ -45,6 +50,13 @@ def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, Schedule
     loggers = None if view is None else [lambda vllm_config, engine_index=0: view]
     engine_args = AsyncEngineArgs(**(arguments | config.engine_args))
     return AsyncLLM.from_engine_args(engine_args, stat_loggers=loggers), view
+
+
+def cache_bytes(config: VllmConfig, cpu: bool) -> int | None:
+    """Size of the key/value cache; None: vLLM measures what memory_ratio leaves."""
+    if config.kv_cache_gib is not None:
+        return int(config.kv_cache_gib * GIB)
+    return min(CPU_CACHE_BYTES, psutil.virtual_memory().available // 4) if cpu else None
 
 
 def set_environment(config: VllmConfig) -> None:

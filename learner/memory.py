@@ -92,12 +92,6 @@ def checkpoint_bytes(shape: ModelShape) -> int:
     return 16 * shape.parameters
 
 
-def available_bytes() -> int:
-    """Main memory that can be taken without swapping, as Linux sees it."""
-    rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(rows["MemAvailable"].split()[0]) * 1024
-
-
 def advice(config: LearnerConfig, alone: bool = False) -> str:
     """The settings that lower a rank's memory, those already used left out.
 

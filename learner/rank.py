@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import deepspeed
+import psutil
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
@@ -24,7 +25,7 @@ from learner.clock import PhaseClock
 from learner.engine import DeepSpeedEngine
 from learner.logprobs import HeadLoss
 from learner.magic import token_sums, token_terms
-from learner.memory import MemoryNeed, available_bytes, memory_need, model_shape
+from learner.memory import MemoryNeed, memory_need, model_shape
 from learner.model import ModelUnusable
 from learner.oom import retold
 from learner.plan import Layout, MicroBatch, MiniBatch, StepPlan
@@ -61,7 +62,7 @@ class Rank:
         need = memory_need(shape, spec.config, spec.longest, dtype.itemsize, 1 + spec.needs_reference)
         if self._device.type == "cuda":
             return need, int(torch.cuda.mem_get_info()[0])
-        return need, available_bytes()
+        return need, int(psutil.virtual_memory().available)
 
     def listen(self, host: str) -> int:
         """Rank 0: open the meeting point on a free port of ``host``."""

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import Progress
 
-from ops.console import stdout
+from ops.config import ConfigError
+from ops.console import stderr, stdout
 
 if TYPE_CHECKING:
     from actors.evaluator import Evaluation
+    from ops.subject import Subject
 
 app = typer.Typer()
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 @app.command(name="eval")
@@ -28,58 +33,107 @@ def evaluate(
     dataset: Annotated[Path, typer.Argument(help="Problems: parquet or JSON lines, as for training.")],
     k: Annotated[int, typer.Option("--k", min=1, help="Responses sampled for each problem.")] = 8,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many problems.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest response in tokens.")] = 32_768,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling.")] = 1.0,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest response in tokens; else the run's, or 32768.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Of sampling; else the run's, or 1.")
+    ] = None,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of sampling.")] = 1.0,
     step: Annotated[int | None, typer.Option(help="Of a run: the checkpoint of this step.")] = None,
-    instruction: Annotated[str, typer.Option(help="Appended to each problem.")] = "",
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    kv_cache_gib: Annotated[float | None, typer.Option(help="Size of the key/value cache.")] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Responses decoded at once.")] = 64,
+    instruction: Annotated[
+        str | None, typer.Option(help="Appended to each problem; else the run's, or none.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help=f"{', '.join(DTYPES)}; else the run's, or the model's.")
+    ] = None,
+    kv_cache_gib: Annotated[float | None, typer.Option(min=0.01, help="Size of the key/value cache.")] = None,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Responses decoded at once; else the run's, or 64.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampler.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Sample k responses for each problem and grade them: avg@k, pass@k, truncation, verdicts."""
-    from actors.config import VllmConfig
-    from actors.engine import SamplingLimits
-    from actors.evaluator import Evaluator
-    from buffer.dataset import read_dataset
-    from buffer.row import Columns
+    """Sample k responses for each problem and grade them: avg@k, pass@k, truncation, verdicts.
 
-    problems = read_dataset(dataset, Columns(instruction=instruction))
-    rows = list(problems)[:limit]
-    config = VllmConfig.model_validate(
-        {"dtype": dtype, "kv_cache_gib": kv_cache_gib, "max_num_seqs": at_once, "enforce_eager": True}
-    )
-    limits = SamplingLimits(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
-    with _model_folder(model, step) as folder, Progress(disable=as_json) as progress:
-        task = progress.add_task(f"{len(rows)} problems, {k} responses each", total=len(rows))
-        evaluator = Evaluator(folder, config, seed=seed)
-        result = asyncio.run(evaluator.run(rows, k, limits, lambda: progress.advance(task)))
+    A run's checkpoint is sampled and graded as the run's own config says; options given here win.
+    """
+    if dtype not in (None, *DTYPES):
+        raise ConfigError(f"--dtype {dtype}: must be one of {', '.join(DTYPES)}")
+    _quiet()
+    engine = {"dtype": dtype, "kv_cache_gib": kv_cache_gib, "max_num_seqs": at_once}
+    sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
+    with subject_of(model, step) as (folder, found):
+        subject = replace(
+            found,
+            engine=found.engine.model_copy(update=_given(engine)),
+            limits=replace(found.limits, **_given(sampling)),
+            columns=replace(found.columns, **_given({"instruction": instruction})),
+        )
+        result = _evaluate(folder, subject, dataset, k, limit, seed)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
     stdout().print(_text(result))
 
 
+def _evaluate(
+    folder: Path, subject: Subject, dataset: Path, k: int, limit: int | None, seed: int
+) -> Evaluation:
+    from actors.engine import EngineBroken
+    from actors.evaluator import Evaluator
+    from buffer.dataset import read_dataset
+    from ops.failures import RunFailed
+
+    rows = list(read_dataset(dataset, subject.columns))[:limit]
+    evaluator = Evaluator(
+        folder, subject.engine, subject.rewards, subject.system_prompt, subject.thinking, seed
+    )
+    with Progress(console=stderr()) as progress:
+        task = progress.add_task(f"{len(rows)} problems, {k} responses each", total=len(rows))
+        try:
+            return asyncio.run(evaluator.run(rows, k, subject.limits, lambda: progress.advance(task)))
+        except (EngineBroken, ValueError) as error:
+            raise RunFailed(str(error)) from error
+
+
+def _quiet() -> None:
+    """vLLM and torch say what a person has to know; whoever wants to hear more sets these."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of vLLM's processes
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
 @contextmanager
-def _model_folder(model: str, step: int | None) -> Iterator[Path]:
-    """The folder itself, or a run's checkpoint exported for the time of the evaluation."""
-    if (Path(model) / "tokenizer_config.json").exists() or (Path(model) / "tokenizer.json").exists():
-        yield Path(model)
+def subject_of(model: str, step: int | None) -> Iterator[tuple[Path, Subject]]:
+    """A model folder and how to sample it; of a run, its checkpoint, exported for the length of the block."""
+    from ops.config_file import load_config
+    from ops.runs import find_run
+    from ops.subject import is_model, of_model, of_run
+
+    if is_model(Path(model)):
+        from torch.cuda import is_available
+
+        yield Path(model), of_model(gpu=is_available())
         return
     from ops.commands.export import export
 
+    config = load_config(find_run(model).config)
     with tempfile.TemporaryDirectory(prefix="magicrl-eval-") as parent:
         export(model, Path(parent) / "model", step)
-        yield Path(parent) / "model"
+        yield Path(parent) / "model", of_run(config)
 
 
 def _text(result: Evaluation) -> str:
     passed = ", ".join(f"pass@{j} {share:.3f}" for j, share in result.passed.items())
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in result.verdicts.items())
+    left_out = f"\n{result.left_out} problems left out: too long for the model" if result.left_out else ""
     return (
         f"avg@{result.k} {result.avg:.3f} (standard error at most {result.standard_error:.3f}, "
         f"{result.problems} problems)\n{passed}\n{verdicts}\n"
-        f"mean length {result.tokens:.0f} tokens, {result.truncated:.1%} cut by the limit"
+        f"mean length {result.tokens:.0f} tokens, {result.truncated:.1%} cut by the limit{left_out}"
     )

@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from actors.config import ActorsConfig
 from learner.config import LearnerConfig
 from ops.doctor.finding import Finding, fail, passed, warn
@@ -46,22 +48,12 @@ def _cpu_flags() -> set[str]:
 
 def memory() -> Iterator[Finding]:
     """The quickstart needs about 6 GiB."""
-    available = next(_meminfo("MemAvailable"), None)
-    if available is None:
-        return
+    available = psutil.virtual_memory().available
     seen = f"{available / GIB:.1f} GiB available"
     if available < 6 * GIB:
         yield warn("memory", seen, "6 GiB for the quickstart: end other programs")
     else:
         yield passed("memory", seen)
-
-
-def _meminfo(name: str) -> Iterator[int]:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return
-    yield from (int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":"))
 
 
 def gpus() -> Iterator[Finding]:

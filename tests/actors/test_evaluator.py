@@ -8,12 +8,17 @@ import sys
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.config import VllmConfig
 from actors.evaluator import pass_at, summarize
+from actors.vllm_start import cache_bytes
+from ops.config_file import load_config
+from ops.subject import of_run
 from rewards.reward import Score
 
 CORRECT, WRONG, ERROR = Score(1.0, "correct"), Score(0.0, "wrong"), Score(0.0, "error")
@@ -39,12 +44,31 @@ def test_nothing_graded_is_an_error_and_not_zero() -> None:
         summarize([[ERROR, ERROR]])
 
 
+def test_an_engine_on_a_cpu_leaves_memory_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    gib = 1 << 30
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=10 * gib))
+    assert cache_bytes(VllmConfig(), cpu=True) == 2.5 * gib
+    assert cache_bytes(VllmConfig(kv_cache_gib=8), cpu=True) == 8 * gib
+    assert cache_bytes(VllmConfig(), cpu=False) is None
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=500 * gib))
+    assert cache_bytes(VllmConfig(), cpu=True) == 4 * gib
+
+
+def test_a_run_is_sampled_and_graded_by_its_own_rules() -> None:
+    words = ["actors.thinking.budget=5", "data.system_prompt=Think.", "data.instruction=Box it."]
+    subject = of_run(load_config("quickstart", words))
+    assert (subject.limits.max_tokens, subject.limits.thinking_tokens) == (48, 5)
+    assert subject.limits.deadline is None
+    assert (subject.system_prompt, subject.columns.instruction) == ("Think.", "Box it.")
+    assert (subject.engine.dtype, subject.engine.kv_cache_gib) == ("float32", 0.25)
+    assert subject.thinking.budget == 5
+
+
 @pytest.mark.system
 def test_the_command_evaluates_a_model_folder(make_model: Callable[[int], Path], tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
-    problems.write_text(
-        "\n".join(json.dumps({"question": f"{i}+1=", "answer": str(i + 1)}) for i in range(4))
-    )
+    questions = [*(f"{i}+1=" for i in range(4)), "1+" * 10_000 + "1="]  # the last is too long for the model
+    problems.write_text("\n".join(json.dumps({"question": q, "answer": "1"}) for q in questions))
     command = [
         sys.executable,
         "-m",
@@ -56,10 +80,11 @@ def test_the_command_evaluates_a_model_folder(make_model: Callable[[int], Path],
         "4",
         "--json",
     ]
-    limits = ["--max-tokens", "16", "--dtype", "float32", "--kv-cache-gib", "0.1", "--at-once", "8"]
+    limits = ["--max-tokens", "16", "--dtype", "float32", "--at-once", "8"]
     done = subprocess.run([*command, *limits], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(done.stdout.splitlines()[-1])
-    assert (result["problems"], result["k"]) == (4, 4)
+    assert (result["problems"], result["k"], result["left_out"]) == (4, 4, 1)
+    assert "Traceback" not in done.stderr  # vLLM's engine was ended, and did not die
     assert set(result["passed"]) == {"1", "2", "4"}
     assert sum(result["verdicts"].values()) == 16

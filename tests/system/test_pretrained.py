@@ -61,7 +61,7 @@ def test_three_steps(
         actors:
           num_cpus: 2
           # without the processor's own bfloat16 instructions, bfloat16 decodes some sixty times slower
-          engine: {{dtype: float32, kv_cache_gib: 0.5, memory_ratio: 0.2, enforce_eager: true}}
+          engine: {{dtype: float32, kv_cache_gib: 0.5, enforce_eager: true}}
         learner: {{lr: 1.0e-6, dtype: float32, token_budget: 2048}}
         """
     )

@@ -18,8 +18,10 @@ from typer.testing import CliRunner
 from watched import WINDOW, check_panels, check_rules
 
 from ops.cli import app
+from ops.commands.eval import subject_of
 from ops.quickstart.model import build_model
 from ops.quickstart.problems import write_problems
+from ops.subject import is_model
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 
@@ -79,7 +81,7 @@ run: {{name: my_run, steps: 1000}}
 model: {{path: {model}}}
 data: {{train: [data/train.parquet], test: data/test.parquet, test_samples: 16, max_prompt_tokens: 32}}
 stages: [{{response_limit: 48, prompts_per_step: 8, group_size: 4}}]
-actors: {{engine: {{dtype: float32, enforce_eager: true, kv_cache_gib: 0.25, memory_ratio: 0.1}}}}
+actors: {{engine: {{dtype: float32, enforce_eager: true, kv_cache_gib: 0.25}}}}
 learner: {{lr: 3.0e-4, dtype: float32, checkpoint: {{every: 5}}}}
 """
 
@@ -159,6 +161,9 @@ def test_commands_on_a_live_run_that_loses_a_generator(
 
     for command in AFTER:
         inside(command, (0, 1) if "doctor" in command else (0,))
-    assert (place / "my_model" / "config.json").exists()
+    assert is_model(place / "my_model")
+    with subject_of("my_run", None) as (folder, subject):  # as `magicrl eval my_run` has it
+        assert is_model(folder)
+        assert subject.limits.max_tokens == 48
     if not watched:
         pytest.skip("all but panels and rules, which need prometheus: apt-get install prometheus")
