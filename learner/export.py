@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ def _half_masters(folder: Path) -> dict[str, Tensor]:
 
 
 def _zero_masters(engine: Path) -> dict[str, Any]:
-    with redirect_stdout(io.StringIO()):  # DeepSpeed tells each of its steps
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # DeepSpeed tells each of its steps
         state: dict[str, Any] = get_fp32_state_dict_from_zero_checkpoint(str(engine), tag=TAG, lazy_mode=True)
     return state
 

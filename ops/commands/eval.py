@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress
 
+from ops.commands.export import export
 from ops.config import ConfigError
+from ops.config_file import load_config
 from ops.console import stderr, stdout
+from ops.runs import find_run
 
 if TYPE_CHECKING:
     from actors.evaluator import Evaluation
+    from buffer.row import Row
     from ops.subject import Subject
 
 app = typer.Typer()
@@ -60,32 +64,32 @@ def evaluate(
     """
     if dtype not in (None, *DTYPES):
         raise ConfigError(f"--dtype {dtype}: must be one of {', '.join(DTYPES)}")
+    from buffer.dataset import read_dataset
+
     _quiet()
     engine = {"dtype": dtype, "kv_cache_gib": kv_cache_gib, "max_num_seqs": at_once}
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
-    with subject_of(model, step) as (folder, found):
-        subject = replace(
-            found,
-            engine=found.engine.model_copy(update=_given(engine)),
-            limits=replace(found.limits, **_given(sampling)),
-            columns=replace(found.columns, **_given({"instruction": instruction})),
-        )
-        result = _evaluate(folder, subject, dataset, k, limit, seed)
+    usual = usual_subject(model)
+    subject = replace(
+        usual,
+        engine=usual.engine.model_copy(update=_given(engine)),
+        limits=replace(usual.limits, **_given(sampling)),
+        columns=replace(usual.columns, **_given({"instruction": instruction})),
+    )
+    rows = list(read_dataset(dataset, subject.columns))[:limit]
+    with policy_folder(model, step) as folder:
+        result = _evaluate(folder, subject, rows, k, seed)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
     stdout().print(_text(result))
 
 
-def _evaluate(
-    folder: Path, subject: Subject, dataset: Path, k: int, limit: int | None, seed: int
-) -> Evaluation:
+def _evaluate(folder: Path, subject: Subject, rows: Sequence[Row], k: int, seed: int) -> Evaluation:
     from actors.engine import EngineBroken
     from actors.evaluator import Evaluator
-    from buffer.dataset import read_dataset
     from ops.failures import RunFailed
 
-    rows = list(read_dataset(dataset, subject.columns))[:limit]
     evaluator = Evaluator(
         folder, subject.engine, subject.rewards, subject.system_prompt, subject.thinking, seed
     )
@@ -108,24 +112,28 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-@contextmanager
-def subject_of(model: str, step: int | None) -> Iterator[tuple[Path, Subject]]:
-    """A model folder and how to sample it; of a run, its checkpoint, exported for the length of the block."""
-    from ops.config_file import load_config
-    from ops.runs import find_run
+def usual_subject(model: str) -> Subject:
+    """How a model folder or a run is sampled where the options say nothing. Raises ConfigError."""
     from ops.subject import is_model, of_model, of_run
 
     if is_model(Path(model)):
         from torch.cuda import is_available
 
-        yield Path(model), of_model(gpu=is_available())
-        return
-    from ops.commands.export import export
+        return of_model(gpu=is_available())
+    return of_run(load_config(find_run(model).config))
 
-    config = load_config(find_run(model).config)
+
+@contextmanager
+def policy_folder(model: str, step: int | None) -> Iterator[Path]:
+    """The model folder; of a run, its checkpoint, exported for the length of the block."""
+    from ops.subject import is_model
+
+    if is_model(Path(model)):
+        yield Path(model)
+        return
     with tempfile.TemporaryDirectory(prefix="magicrl-eval-") as parent:
         export(model, Path(parent) / "model", step)
-        yield Path(parent) / "model", of_run(config)
+        yield Path(parent) / "model"
 
 
 def _text(result: Evaluation) -> str:

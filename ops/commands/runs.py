@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from ops.console import stderr, stdout
-from ops.runs import RUNS, RunStatus, find_run, list_runs
+from ops.runs import RUNS, RunStatus, driver_of, find_run, list_runs
 from ops.runs import stop as stop_run
 
 app = typer.Typer()
@@ -68,7 +68,8 @@ def stop(
 ) -> None:
     """End a run cleanly: it finishes or abandons its step, writes a checkpoint and its summary."""
     folder = find_run(run)
-    typer.echo(f"{folder.path.name}: asked to end")
+    if driver_of(folder.path) is not None:
+        typer.echo(f"{folder.path.name}: asked to end")
     if not stop_run(folder.path, wait, at_once=now):
         stderr().print(f"still running after {wait:g} s: --now ends it at once")
         raise typer.Exit(1)
