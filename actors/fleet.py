@@ -10,24 +10,18 @@ import ray
 import structlog
 
 from actors.autoscale import Autoscaling
-from actors.engine import SamplingLimits
+from actors.evaluation import AnswerRows, Benchmark, part
 from actors.fleet_summary import summarize
 from actors.healing import SlotHealth
-from actors.member import Member, borrow, outcome
+from actors.member import Borrowed, GeneratorDied, Member, gather, outcome
 from actors.roster import Roster
 from actors.slots import Slots
 from actors.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, StartGenerator, start_generator
-from buffer.row import Row
 from buffer.server import connect
 from buffer.store import RolloutBuffer
 from buffer.versions import PolicyVersion
-from rewards.reward import Score
 
 log = structlog.get_logger()
-
-
-class GeneratorDied(RuntimeError):
-    """No generator is left that could go on; the message is the last one's own error text."""
 
 
 class Fleet:
@@ -212,17 +206,25 @@ class Fleet:
             self._buffer.wait_bell(0.2)
             self.check()
 
-    def evaluate(
-        self, rows: Sequence[Row], samples: int, limits: SamplingLimits, seconds: float
-    ) -> list[list[Score]]:
-        """Scores for each row, the rows shared among the generators. Raises GeneratorDied, TimeoutError."""
-        members = [member for member in self._members if member.state == "ready"]
-        if not members:
+    def borrow(
+        self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float, most: int = 1
+    ) -> list[Borrowed]:
+        """Have at most so many generators answer on ``version`` or newer, each benchmark's rows shared out.
+
+        Does not wait; the list is empty where none is ready. seconds: after which they give up.
+        """
+        ready = [member for member in self._members if member.state == "ready"][-most:]
+        return [
+            Borrowed.ask(member, version, [part(each, i, len(ready)) for each in benchmarks], seconds)
+            for i, member in enumerate(ready)
+        ]
+
+    def answers(self, version: PolicyVersion, benchmark: Benchmark, seconds: float) -> AnswerRows:
+        """Of all generators together. Raises GeneratorDied, TimeoutError."""
+        borrowed = self.borrow(version, [benchmark], seconds, most=len(self._members))
+        if not borrowed:
             raise GeneratorDied("no generator is ready to evaluate on")
-        try:
-            return borrow(members, rows, samples, limits, seconds)
-        except RuntimeError as error:
-            raise GeneratorDied(str(error)) from error
+        return [row for _, (rows,) in gather(borrowed, seconds) for row in rows]
 
     def stop(self, seconds: float) -> None:
         """Drain all and wait; what has not ended by then is killed, engine processes included."""

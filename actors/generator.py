@@ -15,28 +15,31 @@ import structlog
 from actors.activity import Activity
 from actors.bell import Bell
 from actors.config import ActorsConfig
-from actors.engine import Engine, Sample, SamplingLimits
+from actors.engine import Engine, Sample
+from actors.evaluation import AnswerRows, Benchmark, answer
 from actors.group_run import GroupRunner, Rows, StageRules
 from actors.heart import Heart
 from actors.leasing import CAUSES, Leasing
 from actors.metrics import GeneratorMetrics, observe_group
 from actors.roster import Roster
-from actors.sampling import Effort, Graded, Graders, GroupSampler, Renderer
+from actors.sampling import Graded, Graders, GroupSampler, Renderer
 from actors.tasks import cancel, first_failure, threadsafe
 from actors.weight_watch import WeightWatch
 from actors.workload import Workload
 from buffer.prompts import PromptPool, Refusal
 from buffer.rollout import GroupId
-from buffer.row import Row
 from buffer.selection import Selection
 from buffer.store import RolloutBuffer
+from buffer.versions import PolicyVersion
 from buffer.weights import WeightStore
-from rewards.reward import Score
 
 __all__ = ["Generator", "StageRules"]
 
 log = structlog.get_logger()
 T = TypeVar("T")
+
+AT_ONCE = 64
+"""Responses to benchmarks decoded at a time, beside those of groups."""
 
 RECHECK_SECONDS = 5.0
 """A ring of the bell may be lost with a connection; after this long everything is looked at again."""
@@ -146,17 +149,17 @@ class Generator:
         await asyncio.to_thread(self._weights.close)
 
     async def evaluate(
-        self, rows: Sequence[Row], samples: int, limits: SamplingLimits, at_once: int = 64
-    ) -> list[list[Score]]:
-        """``samples`` scores for each row, on the weights loaded now; training goes on beside it."""
-        room = asyncio.Semaphore(max(1, at_once // samples))
+        self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
+    ) -> tuple[PolicyVersion, list[AnswerRows]]:
+        """Answers to each benchmark, all by the same weights: ``version``, or a newer one that is loaded.
 
-        async def one(row: Row) -> list[Score]:
-            async with room:
-                _, graded = await self._sampler.sample(row, samples, limits, Effort())
-            return [each.score for each in graded]
-
-        return list(await asyncio.gather(*(one(row) for row in rows)))
+        Groups go on beside it, but no newer weights are loaded. Raises TimeoutError after ``seconds``,
+        EngineBroken.
+        """
+        async with asyncio.timeout(seconds), self._watch.hold(version) as held:
+            answers = [await answer(self._sampler, benchmark, AT_ONCE) for benchmark in benchmarks]
+        self._bell.ring()
+        return held, answers
 
     def report(self) -> Mapping[str, Any]:
         """JSON-able: version and lag, work in flight, tokens, seconds by cause of idleness, their ratio.

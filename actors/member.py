@@ -10,15 +10,21 @@ from typing import Any, Literal
 
 import ray
 
-from actors.engine import SamplingLimits
+from actors.evaluation import AnswerRows, Benchmark
 from actors.generator import Generator
 from actors.healing import Pulse
 from actors.roster import life_of
 from actors.spec import GeneratorSpec, ServeMetrics, StartGenerator
-from buffer.row import Row
-from rewards.reward import Score
+from buffer.versions import PolicyVersion
 
 State = Literal["starting", "ready", "draining"]
+
+Answers = tuple[PolicyVersion, list[AnswerRows]]
+"""The weights that gave them, and the answers to each benchmark."""
+
+
+class GeneratorDied(RuntimeError):
+    """No generator is left that could go on; the message is the last one's own error text."""
 
 
 class GeneratorActor:
@@ -63,9 +69,11 @@ class GeneratorActor:
             return {"name": self._name, "slot": self._slot, "node": node, "state": "starting"}
         return self._generator.report()
 
-    async def evaluate(self, rows: Sequence[Row], samples: int, limits: SamplingLimits) -> list[list[Score]]:
-        """Borrow the engine: ``samples`` scores for each row."""
-        return await self._started().evaluate(rows, samples, limits)
+    async def evaluate(
+        self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
+    ) -> Answers:
+        """Borrow the engine: as Generator.evaluate."""
+        return await self._started().evaluate(version, benchmarks, seconds)
 
     def _started(self) -> Generator:
         if self._generator is None:
@@ -157,19 +165,39 @@ def outcome(reference: Any) -> tuple[Any, str | None] | None:
         return None, f"{error}"
 
 
-def borrow(
-    members: Sequence[Member], rows: Sequence[Row], samples: int, limits: SamplingLimits, seconds: float
-) -> list[list[Score]]:
-    """Evaluate on the engines of ``members``. Raises TimeoutError, RuntimeError with its error text."""
-    parts = [rows[index :: len(members)] for index in range(len(members))]
-    asked = [m.actor.evaluate.remote(part, samples, limits) for m, part in zip(members, parts, strict=True)]
-    _, waiting = ray.wait(asked, num_returns=len(asked), timeout=seconds)
-    if waiting:
-        raise TimeoutError(f"evaluation of {len(rows)} problems did not end within {seconds:.0f} s")
-    scores: list[list[Score]] = [[] for _ in rows]
-    for index, (reference, member) in enumerate(zip(asked, members, strict=True)):
-        ended = outcome(reference)
-        if ended is None or ended[1] is not None:
-            raise RuntimeError(f"{member.name}: {ended and ended[1]}")
-        scores[index :: len(members)] = ended[0]
-    return scores
+@dataclass(frozen=True)
+class Borrowed:
+    """A generator that answers benchmarks beside its work."""
+
+    name: str
+    answering: Any
+
+    @classmethod
+    def ask(
+        cls, member: Member, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
+    ) -> Borrowed:
+        """Does not wait."""
+        return cls(member.name, member.actor.evaluate.remote(version, benchmarks, seconds))
+
+    def outcome(self) -> tuple[Answers | None, str | None] | None:
+        """Its answers, or the error text it ended with; None while it answers."""
+        return outcome(self.answering)
+
+    def wait(self, seconds: float) -> None:
+        """Until it has ended, at most."""
+        ray.wait([self.answering], timeout=seconds)
+
+
+def gather(borrowed: Sequence[Borrowed], seconds: float) -> list[Answers]:
+    """Wait for all of them. Raises TimeoutError, or GeneratorDied with the error text."""
+    deadline = time.monotonic() + seconds
+    answers: list[Answers] = []
+    for each in borrowed:
+        each.wait(max(0.0, deadline - time.monotonic()))
+        ended = each.outcome()
+        if ended is None:
+            raise TimeoutError(f"{each.name} did not answer a benchmark within {seconds:.0f} s")
+        if ended[0] is None:
+            raise GeneratorDied(f"{each.name}: {ended[1]}")
+        answers.append(ended[0])
+    return answers

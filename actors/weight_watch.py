@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 import structlog
@@ -53,6 +54,8 @@ class WeightWatch:
         self._weights = weights
         self._buffer = buffer
         self._call = call
+        self._loaded = asyncio.Condition()
+        self._switching = asyncio.Lock()
         self.announced: PolicyVersion | None = None
         self._refused: PolicyVersion | None = None
         self._retry_at = 0.0
@@ -83,15 +86,24 @@ class WeightWatch:
         ``on_load`` is called when loading begins. Raises EngineBroken.
         """
         self.announced = await self._call(self._buffer.announced)
-        if self.announced is None or self.current:
+        if self.announced is None or self.current or self._switching.locked():
             return False
         if self._refused == self.announced and time.monotonic() < self._retry_at:
             return False
         on_load()
-        if await self._load(self.announced) or await self._load(None):
-            return True
+        async with self._switching:
+            if await self._load(self.announced) or await self._load(None):
+                return True
         self._refused, self._retry_at = self.announced, time.monotonic() + RETRY_SECONDS
         return False
+
+    @asynccontextmanager
+    async def hold(self, version: PolicyVersion) -> AsyncIterator[PolicyVersion]:
+        """Wait until ``version`` or a newer one is loaded, then load nothing until the block ends."""
+        async with self._loaded:
+            await self._loaded.wait_for(lambda: self._engine.version >= version)
+        async with self._switching:
+            yield self._engine.version
 
     async def _load(self, wanted: PolicyVersion | None) -> bool:
         with ExitStack() as pins:
@@ -105,6 +117,8 @@ class WeightWatch:
                 self._on_failure(type(error).__name__)
                 log.warning("weights not loaded", generator=self._name, version=str(wanted), error=str(error))
                 return False
+        async with self._loaded:
+            self._loaded.notify_all()
         log_facts.at(fetched.version)
         self.loads += 1
         self.pauses.append(pause)

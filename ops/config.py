@@ -89,6 +89,41 @@ class DataConfig(Section):
     """Put before each problem that has no system message of its own."""
 
 
+class BenchmarkConfig(Section):
+    """Problems whose accuracy is measured again and again while the run trains."""
+
+    path: Path
+    """Parquet or JSON lines, read as ``data.train`` is."""
+
+    samples: int = Field(default=8, gt=0)
+    """Responses to each problem: the k of avg@k and pass@k (Skywork scripts: 8)."""
+
+    limit: int | None = Field(default=None, gt=0)
+    """Only the first so many problems; None: all."""
+
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Longest response in tokens; None: the response limit of the last stage."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """Of sampling (Skywork scripts: 0.6 and 1.0)."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Of sampling."""
+
+
+class EvaluationConfig(Section):
+    """Benchmarks: measured at the start, at the end, and in between, each time on one borrowed generator."""
+
+    every: int = Field(default=20, gt=0)
+    """Steps between two measurements (Skywork scripts: 20)."""
+
+    benchmarks: dict[str, BenchmarkConfig] = Field(default_factory=dict)
+    """By the name they have in logs and metrics."""
+
+    seconds: float = Field(default=3600.0, gt=0)
+    """Longest that all of them may take at one version."""
+
+
 class RayConfig(Section):
     """The Ray cluster that generators and learner ranks run on."""
 
@@ -135,6 +170,7 @@ class Config(Section):
     run: RunConfig
     model: ModelConfig
     data: DataConfig
+    evaluation: EvaluationConfig = EvaluationConfig()
     stages: tuple[StageConfig, ...] = Field(min_length=1)
     """Stretches of training with one context length each, in order."""
     buffer: BufferConfig = BufferConfig()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from actors.evaluation import AnswerRows, Evaluation
 from buffer.versions import PolicyVersion
 from ops.folder import append_line, read_lines
-from rewards.reward import Score
 
 When = Literal["before", "after"]
 
@@ -30,17 +29,17 @@ class Accuracy:
         return math.sqrt(self.accuracy * (1 - self.accuracy) / self.samples)
 
 
-def accuracy(when: When, version: PolicyVersion, scores: Sequence[Sequence[Score]]) -> Accuracy:
+def accuracy(when: When, version: PolicyVersion, rows: AnswerRows) -> Accuracy:
     """The mean over all graded responses. Raises ValueError if the grader failed on every one."""
-    graded = [score for row in scores for score in row if score.verdict != "error"]
+    graded = [answer for row in rows for answer in row or () if answer.verdict != "error"]
     if not graded:
         raise ValueError("evaluation: the grader failed on every response; see the log")
-    correct = sum(score.verdict == "correct" for score in graded)
+    correct = sum(answer.verdict == "correct" for answer in graded)
     return Accuracy(when, str(version), correct / len(graded), len(graded))
 
 
 class Evaluations:
-    """The accuracies of one run, in ``evaluations.jsonl``."""
+    """What one run measured, in ``evaluations.jsonl``: accuracies before and after, benchmarks by version."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,6 +47,14 @@ class Evaluations:
     def add(self, result: Accuracy) -> None:
         """Remember one."""
         append_line(self._path, asdict(result))
+
+    def add_benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
+        """Remember a benchmark's result."""
+        append_line(self._path, {"benchmark": name, "version": str(version), **asdict(result)})
+
+    def benchmarks(self) -> dict[str, dict[str, Any]]:
+        """The newest result of each."""
+        return {line["benchmark"]: line for line in read_lines(self._path) if "benchmark" in line}
 
     def last(self, when: When) -> Accuracy | None:
         """The newest of its kind, None if there is none."""

@@ -21,14 +21,17 @@ class FleetWatch:
         stop_run: threading.Event,
         on_reports: Callable[[Sequence[Mapping[str, Any]]], None] = lambda reports: None,
         waited_seconds: Callable[[], float] = lambda: 0.0,
+        on_look: Callable[[], None] = lambda: None,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         """stop_run: set when a generator died. on_reports: told what the generators say at every look.
-        waited_seconds: how long the learner has waited for data so far, in all; autoscaling follows it."""
+        waited_seconds: how long the learner has waited for data so far, in all; autoscaling follows it.
+        on_look: called at every look, and may talk to the fleet."""
         self._fleet = fleet
         self._stop_run = stop_run
         self._on_reports = on_reports
         self._waited_seconds = waited_seconds
+        self._on_look = on_look
         self._look_seconds = look_seconds
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fleet-watch", daemon=True)
@@ -69,6 +72,7 @@ class FleetWatch:
                 self._fleet.autoscale(self._waited_seconds())
                 self.reports = self._fleet.reports()
                 self._on_reports(self.reports)
+                self._on_look()
             except Exception as error:  # noqa: BLE001 - raised again where the run ends
                 self.failure = error
                 self._stop_run.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,17 +14,20 @@ from rewards.registry import Graders
 
 @dataclass(frozen=True)
 class Problems:
-    """The problems to train on and, where accuracy is measured, to test on."""
+    """The problems to train on, where accuracy is measured to test on, and the benchmarks by name."""
 
     train: Dataset
     test: Dataset | None
+    benchmarks: Mapping[str, Dataset]
 
 
 def read_problems(config: Config) -> Problems:
-    """Read the files of ``data.train`` and ``data.test``. Raises DatasetError or ConfigError."""
+    """Read all files of problems that the config names. Raises DatasetError or ConfigError."""
     columns = columns_of(config)
     test = read_dataset(config.data.test, columns) if config.data.test else None
-    problems = Problems(read_dataset(config.data.train, columns), test)
+    named = config.evaluation.benchmarks.items()
+    benchmarks = {name: read_dataset(benchmark.path, columns) for name, benchmark in named}
+    problems = Problems(read_dataset(config.data.train, columns), test, benchmarks)
     _refuse_ungraded(config, problems)
     return problems
 
@@ -43,9 +47,12 @@ def columns_of(config: Config) -> Columns:
 
 def _refuse_ungraded(config: Config, problems: Problems) -> None:
     """Where the generators run on this machine, what it cannot grade is known before anything starts."""
-    reason = Graders(config.rewards).refusal(problems.train.abilities) if config.ray.address is None else ""
-    if reason:
-        raise ConfigError(f"data.train has programs to grade, but {reason} (magicrl doctor sandbox)")
+    if config.ray.address is not None:
+        return
+    named = {"data.train": problems.train} | {f"benchmark {n}": d for n, d in problems.benchmarks.items()}
+    for name, dataset in named.items():
+        if reason := Graders(config.rewards).refusal(dataset.abilities):
+            raise ConfigError(f"{name} has programs to grade, but {reason} (magicrl doctor sandbox)")
 
 
 def spread(dataset: Dataset, responses: int) -> tuple[list[Row], int]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from buffer.versions import PolicyVersion
 from ops.console import stderr
 from ops.evaluations import Accuracy
 
 if TYPE_CHECKING:
+    from actors.evaluation import Evaluation
     from learner.report import StepReport
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -46,6 +48,14 @@ class Progress:
         self.say(
             f"accuracy {result.when} training: [bold]{100 * result.accuracy:.1f} %[/] "
             f"± {error:.1f} ({result.samples} samples)"
+        )
+
+    def benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
+        """A benchmark was measured."""
+        passed = result.passed.get(result.k, result.avg)
+        self.say(
+            f"{name} at step {version.step}: avg@{result.k} [bold]{100 * result.avg:.1f} %[/], "
+            f"pass@{result.k} {100 * passed:.1f} %, {result.tokens:.0f} tokens, {result.truncated:.0%} cut"
         )
 
     def step(self, report: StepReport, totals: Mapping[str, float]) -> None:

@@ -21,23 +21,23 @@ from learner.lineages import largest_lineage
 from learner.memory import model_shape
 from learner.resume import ResumeRefused, check_resume
 from ops.config import Config, ConfigError
-from ops.evaluations import Evaluations, When, accuracy
 from ops.failures import RunFailed, part_failures
 from ops.fleet_watch import FleetWatch
 from ops.folder import Resume, append_line
 from ops.keeper import INCUMBENT_SECONDS, Keeper
+from ops.live_evaluation import LiveEvaluation
 from ops.metrics.run_metrics import RunMetrics
 from ops.model_folder import check_model_folder
-from ops.problems import Problems, read_problems, spread
+from ops.problems import Problems, read_problems
 from ops.progress import final_lines
 from ops.rollout_log import RolloutLog
+from ops.run_evaluation import RunEvaluation
 from ops.session import (
     Session,
     batch_schedule,
     generator_spec,
     open_session,
     rank_spec,
-    stage_rules,
 )
 from ops.summary import Outcome, write_summary
 from ops.trackers import Trackers
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 60.0
-EVALUATION_SECONDS = 1800.0
 CURRENT_SECONDS = 300.0
 REDIS_RESTORES = 3
 """How often in one life a Redis that came back empty is filled again."""
@@ -86,9 +85,9 @@ class Run:
         self._problems = problems
         self._buffer = session.buffer
         self._pool: PromptPool = session.connections.pool()
-        self._evaluations = Evaluations(session.folder.evaluations)
         self._checkpoints = Checkpoints(session.folder.checkpoints, self._config.learner.checkpoint)
         self._metrics = RunMetrics(self._config, session.connections.client, session.buffer, session.folder)
+        self._evaluation = RunEvaluation(session, problems, self._metrics)
         self._trackers = Trackers(
             self._config.trackers,
             self._config.run.name,
@@ -187,8 +186,8 @@ class Run:
         fleet = Fleet(generator_spec(self._session), self._metrics.endpoint)
         stack.callback(fleet.stop, DRAIN_SECONDS)
         fleet.start(self._config.actors.generators, self._config.actors.engine.start_seconds)
-        if checkpoint is None and self._evaluations.last("before") is None:
-            self._evaluate(fleet, "before", PolicyVersion(0, 0))
+        if checkpoint is None and not self._evaluation.begun:
+            self._evaluation.accuracy(fleet, "before", PolicyVersion(0, 0))
         ranks = starting.result()
         stack.callback(ranks.close)
         return fleet, ranks
@@ -197,18 +196,22 @@ class Run:
         """The run's main part; how it ended."""
         from learner.loop import Learner
 
+        live = self._evaluation.live(fleet)
         watch = FleetWatch(
             fleet,
             self._session.interrupts.stop,
             self._metrics.generators,
             waited_seconds=lambda: self._metrics.waited_seconds,
+            on_look=live.look,
         )
 
         def on_step(report: StepReport) -> None:
             append_line(self._session.folder.steps, report.as_dict())
             self._metrics.observe(report)
-            self._trackers.step(report.step, report.as_dict() | {"generator": watch.totals()})
+            others = {"generator": watch.totals(), "evaluation": self._evaluation.untold()}
+            self._trackers.step(report.step, report.as_dict() | others)
             self._session.progress.step(report, watch.totals())
+            live.reached(PolicyVersion(report.lineage, report.step + 1))
 
         learner = Learner(
             schedule=self._config.schedule,
@@ -223,17 +226,20 @@ class Run:
         )
         stop = self._session.interrupts.stop
         with self._watching(watch), self._keeper() as keeper:
-            self._train(learner, checkpoint, keeper)
+            self._train(learner, checkpoint, keeper, live)
             self._last_books = self._books()
         if keeper.fenced is not None:
             raise keeper.fenced
         if learner.version.step < self._config.run.steps:
             return "interrupted" if stop.is_set() else "data exhausted"
         fleet.wait_for(learner.version, CURRENT_SECONDS)
-        self._evaluate(fleet, "after", learner.version)
+        self._evaluation.accuracy(fleet, "after", learner.version)
+        live.finish(learner.version, stop)
         return "finished"
 
-    def _train(self, learner: Learner, checkpoint: Checkpoint | None, keeper: Keeper) -> None:
+    def _train(
+        self, learner: Learner, checkpoint: Checkpoint | None, keeper: Keeper, live: LiveEvaluation
+    ) -> None:
         """Step after step; a Redis that lost the run gets it back from the newest checkpoint, a few times."""
         for restore in range(REDIS_RESTORES + 1):
             try:
@@ -242,6 +248,8 @@ class Run:
                     self._open_buffer(checkpoint, keeper.books)
                 version = learner.begin(checkpoint)
                 self._metrics.announced(version.lineage, version.step)
+                if checkpoint is None:
+                    live.reached(version)
                 return learner.run(self._config.run.steps, self._session.interrupts.stop)
             except Lost as error:
                 left = REDIS_RESTORES - restore
@@ -266,20 +274,6 @@ class Run:
 
     def _on_stage(self, stage: int) -> None:
         log.info("prompts filtered again", stage=stage, moved=self._pool.refilter())
-
-    def _evaluate(self, fleet: Fleet, when: When, version: PolicyVersion) -> None:
-        if self._problems.test is None:
-            return
-        if fleet.target == 0:
-            fix = "actors.generators=1 or more, or later `magicrl eval`"
-            log.warning("accuracy not measured: the run has no generator of its own", when=when, fix=fix)
-            return
-        rows, samples = spread(self._problems.test, self._config.data.test_samples)
-        limits = stage_rules(self._config)[-1 if when == "after" else 0].limits
-        result = accuracy(when, version, fleet.evaluate(rows, samples, limits, EVALUATION_SECONDS))
-        self._evaluations.add(result)
-        self._metrics.evaluated("test", samples, result.accuracy)
-        self._session.progress.accuracy(result)
 
 
 def _refuse_changes(checkpoint: Checkpoint, config: Config) -> None:

@@ -44,6 +44,7 @@ def write_summary(
         "outcome": outcome,
         "accuracy_before": _value(before),
         "accuracy_after": _value(after),
+        "benchmarks": evaluations.benchmarks(),
         "evaluation_samples": after.samples if after else before.samples if before else 0,
         "steps": len(steps),
         "lineage": last.get("lineage"),

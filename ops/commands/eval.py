@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +23,7 @@ from ops.console import stderr, stdout
 from ops.runs import find_run
 
 if TYPE_CHECKING:
-    from actors.evaluator import Evaluation
-    from buffer.row import Row
+    from actors.evaluation import Benchmark, Evaluation
     from ops.subject import Subject
 
 app = typer.Typer()
@@ -64,6 +64,7 @@ def evaluate(
     """
     if dtype not in (None, *DTYPES):
         raise ConfigError(f"--dtype {dtype}: must be one of {', '.join(DTYPES)}")
+    from actors.evaluation import Benchmark
     from buffer.dataset import read_dataset
 
     _quiet()
@@ -76,16 +77,17 @@ def evaluate(
         limits=replace(usual.limits, **_given(sampling)),
         columns=replace(usual.columns, **_given({"instruction": instruction})),
     )
-    rows = list(read_dataset(dataset, subject.columns))[:limit]
+    rows = tuple(islice(read_dataset(dataset, subject.columns), limit))
+    benchmark = Benchmark(dataset.stem, rows, k, subject.limits)
     with policy_folder(model, step) as folder:
-        result = _evaluate(folder, subject, rows, k, seed)
+        result = _evaluate(folder, subject, benchmark, seed)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
     stdout().print(_text(result))
 
 
-def _evaluate(folder: Path, subject: Subject, rows: Sequence[Row], k: int, seed: int) -> Evaluation:
+def _evaluate(folder: Path, subject: Subject, benchmark: Benchmark, seed: int) -> Evaluation:
     from actors.engine import EngineBroken
     from actors.evaluator import Evaluator
     from ops.failures import RunFailed
@@ -94,9 +96,10 @@ def _evaluate(folder: Path, subject: Subject, rows: Sequence[Row], k: int, seed:
         folder, subject.engine, subject.rewards, subject.system_prompt, subject.thinking, seed
     )
     with Progress(console=stderr()) as progress:
-        task = progress.add_task(f"{len(rows)} problems, {k} responses each", total=len(rows))
+        text = f"{len(benchmark.rows)} problems, {benchmark.samples} responses each"
+        task = progress.add_task(text, total=len(benchmark.rows))
         try:
-            return asyncio.run(evaluator.run(rows, k, subject.limits, lambda: progress.advance(task)))
+            return asyncio.run(evaluator.run(benchmark, lambda: progress.advance(task)))
         except (EngineBroken, ValueError) as error:
             raise RunFailed(str(error)) from error
 

@@ -83,6 +83,9 @@ EVALUATION = Gauge(
     "Share of sampled answers to test problems that are correct.",
     ["dataset", "k"],
 )
+EVALUATED_STEP = Gauge(
+    "magicrl_eval_step", "Step whose weights gave magicrl_eval_accuracy_ratio.", ["dataset"]
+)
 REFERENCE = Gauge(
     "magicrl_reference",
     "The run's own numbers that alerts compare with: max_staleness, entropy_target, batch_groups, "

@@ -96,9 +96,10 @@ class RunMetrics:
         """The generators' newest reports."""
         self._live.generators(reports)
 
-    def evaluated(self, dataset: str, k: int, accuracy: float) -> None:
-        """An evaluation ended: ``k`` samples a problem."""
+    def evaluated(self, dataset: str, k: int, accuracy: float, step: int) -> None:
+        """The weights of ``step`` were evaluated: ``k`` samples a problem."""
         metrics.EVALUATION.labels(dataset, str(k)).set(accuracy)
+        metrics.EVALUATED_STEP.labels(dataset).set(step)
 
     def announced(self, lineage: int, step: int) -> None:
         """Weights were published outside a step: a lineage began."""

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.config import VllmConfig
-from actors.evaluator import pass_at, summarize
+from actors.evaluation import pass_at, summarize
 from actors.vllm_start import cache_bytes
 from ops.config_file import load_config
 from ops.subject import of_run

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from books_watch import balanced_books
-from running import Magicrl, alive, descendants, text_of
+from running import CACHE, Magicrl, alive, descendants, text_of
+
+from ops.folder import read_lines
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -22,7 +24,9 @@ STAGES = (
     f"{{steps: 2, {STAGE.format(LIMITS[1], PROMPTS[1], SIZES[1])}}}",
     f"{{{STAGE.format(LIMITS[2], PROMPTS[2], SIZES[2])}}}",
 )
+BENCHMARK = f"{{path: {CACHE}/quickstart/test.parquet, limit: 8, samples: 4}}"
 SETTINGS = (
+    *("evaluation.every=2", f"evaluation.benchmarks.sums={BENCHMARK}"),
     *("run.steps=6", "data.test_samples=64", "learner.checkpoint.every=100"),
     f"stages=[{', '.join(STAGES)}]",
     *ON_POLICY,
@@ -91,6 +95,10 @@ def test_on_policy_interrupted_and_resumed(
     assert summary["sampler_gap_mean"] < 1e-4
     assert 0 <= summary["accuracy_before"] <= 1
     assert 0 <= summary["accuracy_after"] <= 1
+    sums = [line for line in read_lines(second.folder / "evaluations.jsonl") if "benchmark" in line]
+    assert (sums[0]["version"], sums[-1]["version"]) == ("1.0", "2.6")
+    assert all((line["problems"], line["k"], sum(line["verdicts"].values())) == (8, 4, 32) for line in sums)
+    assert summary["benchmarks"]["sums"] == sums[-1]
     assert summary["generator"]["tokens"] > 0
     assert summary["weights_published"] == 6 + 2
     assert summary["groups"]["trained"] == 2 * sum(PROMPTS)
