@@ -120,7 +120,7 @@ class EvaluationConfig(Section):
     benchmarks: dict[str, BenchmarkConfig] = Field(default_factory=dict)
     """By the name they have in logs and metrics."""
 
-    seconds: float = Field(default=3600.0, gt=0)
+    seconds: float = Field(default=14400.0, gt=0)
     """Longest that all of them may take at one version."""
 
 

@@ -91,8 +91,14 @@ class LiveEvaluation:
 
     def finish(self, version: PolicyVersion, stop: threading.Event) -> None:
         """Measure the last version too, and wait for it until ``stop``; then the fleet is left alone."""
-        if self._benchmarks:
-            self._reached = version
+        if not self._benchmarks:
+            return
+        if self._fleet.target == 0:
+            log.warning(
+                "last version not measured: the run has no generator of its own", version=str(version)
+            )
+            return
+        self._reached = version
         deadline = time.monotonic() + TRIES * self._seconds
         while self._due and time.monotonic() < deadline and not stop.is_set():
             self._fleet.check()

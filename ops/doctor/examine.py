@@ -63,6 +63,8 @@ def model(config: Config) -> Iterator[Finding]:
 def data(config: Config) -> Iterator[Finding]:
     """The problems can be read, and what is set aside of them."""
     files = {"data.train": config.data.train, "data.test": (config.data.test,) if config.data.test else ()}
+    for benchmark, wanted in config.evaluation.benchmarks.items():
+        files[f"evaluation.benchmarks.{benchmark}"] = (wanted.path,)
     for name, paths in files.items():
         missing = [str(path) for path in paths if not path.is_file()]
         if missing:

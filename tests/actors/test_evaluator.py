@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.config import VllmConfig
-from actors.evaluation import pass_at, summarize
+from actors.evaluation import Answer, pass_at, summarize
 from actors.vllm_start import cache_bytes
 from ops.config_file import load_config
 from ops.subject import of_run
-from rewards.reward import Score
 
-CORRECT, WRONG, ERROR = Score(1.0, "correct"), Score(0.0, "wrong"), Score(0.0, "error")
+CORRECT, WRONG = Answer("correct", False, 10), Answer("wrong", True, 30)
+ERROR = Answer("error", False, 20)
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
@@ -32,8 +32,11 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_correct_one(case: tuple[int, i
 
 
 def test_summary_of_known_scores() -> None:
-    result = summarize([[CORRECT, WRONG, WRONG, WRONG], [CORRECT, CORRECT, ERROR, WRONG], [ERROR] * 4])
-    assert (result.problems, result.k) == (2, 4)
+    known = [[CORRECT, WRONG, WRONG, WRONG], [CORRECT, CORRECT, ERROR, WRONG], [ERROR] * 4]
+    result = summarize([*known, None])
+    assert (result.problems, result.k, result.left_out) == (2, 4, 1)
+    assert result.truncated == pytest.approx(4 / 12)
+    assert result.tokens == pytest.approx((3 * 10 + 5 * 20 + 4 * 30) / 12)
     assert result.avg == pytest.approx((1 / 4 + 2 / 3) / 2)
     assert result.passed == pytest.approx({1: (1 / 4 + 2 / 3) / 2, 2: (1 / 2 + 1) / 2, 3: (3 / 4 + 1) / 2})
     assert result.verdicts == {"correct": 3, "error": 5, "wrong": 4}

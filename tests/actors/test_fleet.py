@@ -16,6 +16,7 @@ import pytest
 
 from actors.config import ActorsConfig, AutoscaleConfig, HealingConfig, VllmConfig
 from actors.engine import SamplingLimits
+from actors.evaluation import Benchmark
 from actors.fleet import Fleet, GeneratorDied
 from actors.generator import StageRules
 from actors.roster import Roster
@@ -110,9 +111,10 @@ def test_a_vllm_generator_trains_evaluates_dies_and_is_replaced(
     for step in range(2):
         small_run.train(step, 120, copy_of(make_model(1 + step % 2)))
     fleet.wait_for(small_run.version(2), 60)
-    rows = [small_run.dataset[index] for index in range(3)]
-    scores = fleet.evaluate(rows, 4, SamplingLimits(max_tokens=16, temperature=0.6), seconds=60)
-    assert [len(each) for each in scores] == [4, 4, 4]
+    rows = tuple(small_run.dataset[index] for index in range(3))
+    benchmark = Benchmark("three", rows, 4, SamplingLimits(max_tokens=16, temperature=0.6))
+    answers = fleet.answers(small_run.version(2), benchmark, seconds=60)
+    assert [len(each or ()) for each in answers] == [4, 4, 4]
     assert len(small_run.groups) == 8
     assert all(len(group.rollouts) == 4 for group in small_run.groups)
 

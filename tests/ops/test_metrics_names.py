@@ -23,6 +23,7 @@ BEYOND = {
     "gen_weights_failures",  # the receiving side of weights_broadcast_failures
     "buffer_groups",  # the books
     "learner_phase",  # what the learner does now
+    "eval_step",  # whose weights eval_accuracy_ratio is about
 }
 """Metrics that the catalogue does not list."""
 CATALOGUE = Path(__file__).parents[3] / "shared/METRICS.md"

@@ -1,0 +1,90 @@
+"""Benchmarks on a generator that works: one version answers all of them, and training goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+
+from actors.engine import Sample, SamplingLimits
+from actors.evaluation import Benchmark, summarize
+from actors.scripted_engine import Script, ScriptedEngine
+from buffer.versions import PolicyVersion
+
+TEST = SamplingLimits(max_tokens=16, temperature=0.5)
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> list[PolicyVersion]:
+    """Of every span of every response to a benchmark, which is told by its temperature."""
+    seen: list[PolicyVersion] = []
+    sample = ScriptedEngine.sample
+
+    async def watched(
+        engine: ScriptedEngine, prompt: Sequence[int], n: int, limits: SamplingLimits, on_tokens: Any = None
+    ) -> AsyncGenerator[Sample, None]:
+        async for each in sample(engine, prompt, n, limits, on_tokens):
+            if limits.temperature == TEST.temperature:
+                seen.extend(span.version for span in each.spans)
+            yield each
+
+    monkeypatch.setattr(ScriptedEngine, "sample", watched)
+    return seen
+
+
+def test_one_version_answers_all_while_others_train_on_newer_ones(
+    small_run: Any, versions: list[PolicyVersion]
+) -> None:
+    slow = Script(text=lambda tokens: f"\\boxed{{{tokens[0] if tokens else ''}}}", seconds_per_token=0.05)
+    rows = tuple(small_run.dataset[index] for index in range(48))
+    benchmarks = [Benchmark(name, rows, 4, TEST) for name in ("one", "two")]
+    small_run.publish(0)
+
+    def train() -> PolicyVersion:
+        for step in range(8):
+            small_run.train(step)
+        announced = small_run.version(8)
+        small_run.buffer.stop("enough")
+        return announced
+
+    async def main() -> tuple[Any, PolicyVersion]:
+        borrowed, other = small_run.generator("borrowed", slow), small_run.generator("other")
+        running = [asyncio.create_task(each.run()) for each in (borrowed, other)]
+        training = asyncio.create_task(asyncio.to_thread(train))
+        answered = asyncio.create_task(borrowed.evaluate(small_run.version(1), benchmarks, 60.0))
+        reached = await training
+        result = await answered
+        await asyncio.gather(*running)
+        for each in (borrowed, other):
+            await each.close()
+        return result, reached
+
+    (held, answers), reached = asyncio.run(main())
+    assert small_run.version(1) <= held < reached
+    assert set(versions) == {held}
+    for rows_answered in answers:
+        result = summarize(rows_answered)
+        assert (result.problems, result.k, result.left_out) == (48, 4, 0)
+
+
+def test_it_waits_for_the_version_it_was_asked_for(small_run: Any) -> None:
+    small_run.publish(0)
+    benchmark = Benchmark("one", (small_run.dataset[0],), 1, TEST)
+
+    async def main() -> PolicyVersion:
+        generator = small_run.generator("one")
+        running = asyncio.create_task(generator.run())
+        asked = asyncio.create_task(generator.evaluate(small_run.version(3), [benchmark], 60.0))
+        with pytest.raises(TimeoutError):
+            await generator.evaluate(small_run.version(9), [benchmark], 0.5)
+        assert not asked.done()
+        small_run.publish(3)
+        held, _ = await asked
+        small_run.buffer.stop("enough")
+        await running
+        await generator.close()
+        return held
+
+    assert asyncio.run(main()) == small_run.version(3)

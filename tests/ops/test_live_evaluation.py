@@ -1,0 +1,177 @@
+"""Which versions are measured, and on whom, without any generator."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from actors.engine import SamplingLimits
+from actors.evaluation import Answer, Benchmark, Evaluation
+from buffer.versions import PolicyVersion
+from ops.config_file import load_config
+from ops.live_evaluation import TRIES, LiveEvaluation, benchmarks_of
+from ops.problems import read_problems
+
+BENCHMARK = Benchmark("sums", (), 2, SamplingLimits(8))
+RIGHT, WRONG = Answer("correct", False, 5), Answer("wrong", True, 8)
+
+
+def at(step: int) -> PolicyVersion:
+    return PolicyVersion(1, step)
+
+
+@dataclass
+class Borrowed:
+    """Answers when the test says so."""
+
+    version: PolicyVersion
+    name: str = "generator-0"
+    ended: tuple[Any, str | None] | None = None
+
+    def outcome(self) -> tuple[Any, str | None] | None:
+        return self.ended
+
+    def wait(self, seconds: float) -> None:
+        self.answer()
+
+    def answer(self, newer: int = 0) -> None:
+        version = PolicyVersion(self.version.lineage, self.version.step + newer)
+        self.ended = ((version, [[[RIGHT, WRONG], None]]), None)
+
+    def die(self) -> None:
+        self.ended = (None, "it died")
+
+
+@dataclass
+class Fleet:
+    """As many generators as the test says, all idle."""
+
+    ready: int = 1
+    target: int = 1
+    lent: list[Borrowed] = field(default_factory=list)
+    checks: int = 0
+
+    def borrow(self, version: PolicyVersion, benchmarks: Any, seconds: float) -> list[Borrowed]:
+        if not self.ready:
+            return []
+        self.lent.append(Borrowed(version))
+        return self.lent[-1:]
+
+    def check(self) -> None:
+        self.checks += 1
+
+
+class Watched:
+    def __init__(
+        self, ready: int = 1, every: int = 10, benchmarks: tuple[Benchmark, ...] = (BENCHMARK,)
+    ) -> None:
+        self.fleet = Fleet(ready)
+        self.results: list[tuple[str, int, Evaluation]] = []
+        self.live = LiveEvaluation(self.fleet, benchmarks, 10, 5.0, self._on_result)  # type: ignore[arg-type]
+
+    def _on_result(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
+        self.results.append((name, version.step, result))
+
+    def reach(self, *steps: int) -> None:
+        for step in steps:
+            self.live.reached(at(step))
+            self.live.look()
+
+    @property
+    def asked(self) -> list[int]:
+        return [each.version.step for each in self.fleet.lent]
+
+
+def test_every_tenth_version_is_measured_and_told_as_what_it_was() -> None:
+    run = Watched()
+    run.reach(*range(5))
+    assert run.asked == [0]
+    run.fleet.lent[0].answer()
+    run.reach(*range(5, 12))
+    assert run.asked == [0, 10]
+    run.fleet.lent[1].answer(newer=2)
+    run.live.look()
+    assert [(name, step) for name, step, _ in run.results] == [("sums", 0), ("sums", 12)]
+    result = run.results[0][2]
+    assert (result.avg, result.passed, result.left_out) == (0.5, {1: 0.5, 2: 1.0}, 1)
+    assert (result.truncated, result.tokens) == (0.5, 6.5)
+
+
+def test_what_comes_while_one_is_measured_waits_and_only_the_newest_counts() -> None:
+    run = Watched()
+    run.reach(0, 10, 20, 30)
+    assert run.asked == [0]
+    run.fleet.lent[0].answer()
+    run.live.look()
+    run.live.look()
+    assert run.asked == [0, 30]
+
+
+def test_a_generator_that_dies_is_replaced_a_few_times() -> None:
+    run = Watched()
+    run.reach(0)
+    for _ in range(TRIES):
+        run.fleet.lent[-1].die()
+        run.live.look()
+        run.live.look()
+    assert run.asked == [0] * TRIES
+    run.reach(10)
+    run.fleet.lent[-1].answer()
+    run.live.look()
+    assert [step for _, step, _ in run.results] == [10]
+
+
+def test_without_a_generator_it_waits_for_one() -> None:
+    run = Watched(ready=0)
+    run.reach(0)
+    run.fleet.ready = 1
+    run.live.look()
+    assert run.asked == [0]
+
+
+def test_a_defect_does_not_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched()
+    monkeypatch.setattr(run.live, "_on_result", lambda *result: 1 / 0)
+    run.reach(0)
+    run.fleet.lent[0].answer()
+    run.live.look()
+    run.reach(10)
+    assert run.asked == [0, 10]
+
+
+def test_the_last_version_is_measured_and_waited_for() -> None:
+    run = Watched()
+    run.reach(0)
+    run.live.finish(at(13), threading.Event())
+    assert run.asked == [0, 13]
+    assert [step for _, step, _ in run.results] == [0, 13]
+    assert run.fleet.checks
+
+
+def test_a_stop_ends_the_wait_and_where_nothing_can_be_measured_nobody_waits() -> None:
+    stopped = threading.Event()
+    stopped.set()
+    run = Watched(ready=0)
+    run.live.finish(at(13), stopped)
+    assert run.results == []
+    outside_only = Watched(ready=0)
+    outside_only.fleet.target = 0
+    outside_only.live.finish(at(13), threading.Event())
+    nothing = Watched(benchmarks=())
+    nothing.reach(0, 10)
+    nothing.live.finish(at(13), threading.Event())
+    assert nothing.asked == []
+
+
+def test_benchmarks_are_read_and_limited_as_the_config_says(tmp_path: Any) -> None:
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text("\n".join('{"question": "1+1=", "answer": "2"}' for _ in range(5)))
+    words = [f"data.train=[{problems}]", "data.test=null", "evaluation.every=7"]
+    words.append(f"evaluation.benchmarks.sums={{path: {problems}, limit: 3, samples: 4, temperature: 0.6}}")
+    config = load_config("quickstart", words)
+    (sums,) = benchmarks_of(config, read_problems(config))
+    assert (sums.name, len(sums.rows), sums.samples) == ("sums", 3, 4)
+    assert (sums.limits.max_tokens, sums.limits.temperature, sums.limits.deadline) == (48, 0.6, None)
