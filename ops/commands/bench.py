@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ops.console import stdout
+from ops.console import result_only, stdout
 
 app = typer.Typer()
 
@@ -30,9 +30,10 @@ def bench(
     """Measure one part on this machine. Ratios are of things measured side by side."""
     if name not in NAMES:
         raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")
-    run = import_module(f"ops.bench.{name}").run
-    sized = {"long": long} if "long" in inspect.signature(run).parameters else {}
-    figures = dict(_flat(run(**sized)))
+    with result_only():
+        run = import_module(f"ops.bench.{name}").run
+        sized = {"long": long} if "long" in inspect.signature(run).parameters else {}
+        figures = dict(_flat(run(**sized)))
     if as_json:
         typer.echo(json.dumps(figures))
         return

@@ -19,7 +19,7 @@ from rich.progress import Progress
 from ops.commands.export import export
 from ops.config import ConfigError
 from ops.config_file import load_config
-from ops.console import stderr, stdout
+from ops.console import result_only, stderr, stdout
 from ops.runs import find_run
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def evaluate(
     )
     rows = tuple(islice(read_dataset(dataset, subject.columns), limit))
     benchmark = Benchmark(dataset.stem, rows, k, subject.limits)
-    with policy_folder(model, step) as folder:
+    with result_only(), policy_folder(model, step) as folder:
         result = _evaluate(folder, subject, benchmark, seed)
     if as_json:
         typer.echo(json.dumps(asdict(result)))

@@ -10,6 +10,7 @@ import typer
 import yaml
 
 from ops.config import ConfigError
+from ops.console import stderr
 from ops.runs import find_run
 
 app = typer.Typer()
@@ -37,11 +38,12 @@ def export(
         if checkpoint is None:
             raise ConfigError(f"{folder}: no complete checkpoint yet")
         model = Path(yaml.safe_load((folder / "config.yaml").read_text())["model"]["path"])
-        typer.echo(f"exporting step {checkpoint.version.step} (lineage {checkpoint.version.lineage})")
+        version = checkpoint.version
+        stderr().print(f"exporting step {version.step} (lineage {version.lineage})")
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for one, and says so, when imported
         from learner.export import export_checkpoint
 
         count = export_checkpoint(checkpoint, model, out, dtype)
     except CheckpointError as error:
         raise ConfigError(str(error)) from error
-    typer.echo(f"{count / 1e6:.1f} M parameters in {out}")
+    stderr().print(f"{count / 1e6:.1f} M parameters in {out}")
