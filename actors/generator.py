@@ -132,6 +132,18 @@ class Generator:
                 await self._call(self._roster.leave, self.name)
             self._threads.shutdown(wait=False)
 
+    async def follow(self) -> None:
+        """Load the weights that come until cancelled; instead of ``run``. Raises EngineBroken."""
+        self._bell.start()
+        try:
+            while True:
+                self.engine.check()
+                heard = self._bell.rings
+                await self._watch.look()
+                await self._bell.wait(heard, RECHECK_SECONDS)
+        finally:
+            await asyncio.to_thread(self._bell.close)
+
     def drain(self, reason: str) -> None:
         """Lease nothing more; ``run`` returns when the groups in flight are done or the deadline passed."""
         self._draining = self._draining or reason

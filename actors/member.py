@@ -58,6 +58,10 @@ class GeneratorActor:
             await generator.close()
         return generator.report()
 
+    async def follow(self) -> None:
+        """Load the weights that come, and do nothing with them until it is asked to evaluate."""
+        await self._started().follow()
+
     async def drain(self, reason: str) -> None:
         """Lease nothing more and end when the groups in flight are done."""
         self._started().drain(reason)
@@ -120,6 +124,10 @@ class Member:
         """It has started: let it generate."""
         self.state, self.done, self.started_at = "ready", self.actor.run.remote(), now
         self.pulse = Pulse(beat_at=now, progress_at=now)
+
+    def follow(self) -> None:
+        """It has started: let it keep to the newest weights, and generate nothing."""
+        self.state, self.done = "ready", self.actor.follow.remote()
 
     def drain(self, reason: str) -> None:
         """Let it finish what it has."""

@@ -112,13 +112,17 @@ class BenchmarkConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """Benchmarks: measured at the start, at the end, and in between, each time on one borrowed generator."""
+    """Benchmarks: measured at the start, at the end, and in between, each time on one generator."""
 
     every: int = Field(default=20, gt=0)
     """Steps between two measurements (Skywork scripts: 20)."""
 
     benchmarks: dict[str, BenchmarkConfig] = Field(default_factory=dict)
     """By the name they have in logs and metrics."""
+
+    own_engine: bool = False
+    """Evaluate on one more generator, which takes no part in training, instead of borrowing one: for runs of
+    one or two generators."""
 
     seconds: float = Field(default=14400.0, gt=0)
     """Longest that all of them may take at one version."""

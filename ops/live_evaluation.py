@@ -1,4 +1,4 @@
-"""Benchmarks measured while the run trains, on a generator that is borrowed and that nobody waits for."""
+"""Benchmarks measured while the run trains, on a generator that nobody waits for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -18,13 +18,22 @@ from ops.problems import Problems
 from ops.session import stage_rules
 
 if TYPE_CHECKING:
-    from actors.fleet import Fleet
     from actors.member import Answers, Borrowed
 
 log = structlog.get_logger(__name__)
 
 TRIES = 3
 """Generators that may fail at one version before it is left unmeasured."""
+
+
+class Lender(Protocol):
+    """Who lends a generator: the fleet, or an engine for this alone."""
+
+    def borrow(
+        self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
+    ) -> Sequence[Borrowed]:
+        """As actors.fleet.Fleet.borrow."""
+        ...
 
 
 def benchmarks_of(config: Config, problems: Problems) -> tuple[Benchmark, ...]:
@@ -54,7 +63,7 @@ class LiveEvaluation:
 
     def __init__(
         self,
-        fleet: Fleet,
+        lender: Lender,
         benchmarks: Sequence[Benchmark],
         every: int,
         seconds: float,
@@ -62,7 +71,7 @@ class LiveEvaluation:
     ) -> None:
         """every: steps between measured versions. seconds: that one may take. on_result: hears of each
         benchmark's result and of the version that was measured, the one reached or a newer one."""
-        self._fleet = fleet
+        self._lender = lender
         self._benchmarks = benchmarks
         self._every = every
         self._seconds = seconds
@@ -72,6 +81,7 @@ class LiveEvaluation:
         self._ended: PolicyVersion | None = None
         self._borrowed: Borrowed | None = None
         self._failures = 0
+        self._begun = 0.0
 
     def reached(self, version: PolicyVersion) -> None:
         """A version was published."""
@@ -89,19 +99,16 @@ class LiveEvaluation:
             log.exception("evaluation failed", version=str(self._measuring))
             self._borrowed, self._ended = None, self._measuring
 
-    def finish(self, version: PolicyVersion, stop: threading.Event) -> None:
-        """Measure the last version too, and wait for it until ``stop``; then the fleet is left alone."""
+    def finish(
+        self, version: PolicyVersion, stop: threading.Event, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """Measure the last version too, and wait for it until ``stop``. check: called again and again."""
         if not self._benchmarks:
-            return
-        if self._fleet.target == 0:
-            log.warning(
-                "last version not measured: the run has no generator of its own", version=str(version)
-            )
             return
         self._reached = version
         deadline = time.monotonic() + TRIES * self._seconds
         while self._due and time.monotonic() < deadline and not stop.is_set():
-            self._fleet.check()
+            check()
             self.look()
             stop.wait(1.0) if self._borrowed is None else self._borrowed.wait(1.0)
 
@@ -113,15 +120,16 @@ class LiveEvaluation:
         if self._reached is None or not self._due:
             return
         version = self._reached
-        for borrowed in self._fleet.borrow(version, self._benchmarks, self._seconds):
-            self._borrowed, self._measuring = borrowed, version
+        for borrowed in self._lender.borrow(version, self._benchmarks, self._seconds):
+            self._borrowed, self._measuring, self._begun = borrowed, version, time.monotonic()
             log.info("evaluation begins", version=str(version), generator=borrowed.name)
 
     def _take_in(self, name: str, answers: Answers | None, error: str | None) -> None:
         self._borrowed = None
         self._failures = self._failures + 1 if answers is None else 0
         if answers is None:
-            left = TRIES - self._failures
+            slow = time.monotonic() - self._begun >= self._seconds
+            left = 0 if slow else TRIES - self._failures
             log.warning("evaluation broke off", generator=name, error=error, tries_left=left)
             if left:
                 return  # begun again at what is reached by then, on whoever is ready

@@ -112,7 +112,8 @@ class Run:
                 stack.enter_context(self._metrics)
                 fleet, ranks = self._start_parts(stack, checkpoint)
                 self._session.interrupts.defer()
-                outcome = self._learn(fleet, ranks, checkpoint)
+                live = stack.enter_context(self._evaluation.live(fleet))
+                outcome = self._learn(fleet, ranks, live, checkpoint)
                 self._tell(lambda: self._buffer.stop(outcome))
             if outcome in ("finished", "data exhausted"):
                 self._tell(self._buffer.end)
@@ -192,11 +193,12 @@ class Run:
         stack.callback(ranks.close)
         return fleet, ranks
 
-    def _learn(self, fleet: Fleet, ranks: RankGroup, checkpoint: Checkpoint | None) -> Outcome:
+    def _learn(
+        self, fleet: Fleet, ranks: RankGroup, live: LiveEvaluation, checkpoint: Checkpoint | None
+    ) -> Outcome:
         """The run's main part; how it ended."""
         from learner.loop import Learner
 
-        live = self._evaluation.live(fleet)
         watch = FleetWatch(
             fleet,
             self._session.interrupts.stop,
@@ -234,7 +236,7 @@ class Run:
             return "interrupted" if stop.is_set() else "data exhausted"
         fleet.wait_for(learner.version, CURRENT_SECONDS)
         self._evaluation.accuracy(fleet, "after", learner.version)
-        live.finish(learner.version, stop)
+        self._evaluation.finish(live, fleet, learner.version, stop)
         return "finished"
 
     def _train(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -12,7 +15,7 @@ from ops.evaluations import Evaluations, When, accuracy
 from ops.live_evaluation import LiveEvaluation, benchmarks_of
 from ops.metrics.run_metrics import RunMetrics
 from ops.problems import Problems, spread
-from ops.session import Session, stage_rules
+from ops.session import Session, generator_spec, stage_rules
 
 if TYPE_CHECKING:
     from actors.fleet import Fleet
@@ -54,11 +57,32 @@ class RunEvaluation:
         self._metrics.evaluated("test", samples, result.accuracy, version.step)
         self._session.progress.accuracy(result)
 
-    def live(self, fleet: Fleet) -> LiveEvaluation:
-        """The benchmarks, measured on ``fleet`` while it trains."""
+    @contextmanager
+    def live(self, fleet: Fleet) -> Iterator[LiveEvaluation]:
+        """The benchmarks, measured on one of the generators of ``fleet``, or on an engine of their own."""
         config = self._config.evaluation
         benchmarks = benchmarks_of(self._config, self._problems)
-        return LiveEvaluation(fleet, benchmarks, config.every, config.seconds, self._on_benchmark)
+        if config.own_engine:
+            from actors.evaluation_engine import EvaluationEngine
+
+            engine = EvaluationEngine(generator_spec(self._session), self._metrics.endpoint)
+            with closing(engine):
+                yield LiveEvaluation(engine, benchmarks, config.every, config.seconds, self._on_benchmark)
+            return
+        yield LiveEvaluation(fleet, benchmarks, config.every, self._borrow_seconds(), self._on_benchmark)
+
+    def _borrow_seconds(self) -> float:
+        """A learner with a single generator waits for it, and must not give up the run."""
+        config, longest = self._config, self._config.learner.claim_timeout / 2
+        if not config.evaluation.benchmarks or config.actors.generators > 1:
+            return config.evaluation.seconds
+        log.warning("training waits while its only generator is evaluated", fix="evaluation.own_engine=true")
+        return min(config.evaluation.seconds, longest)
+
+    def finish(self, live: LiveEvaluation, fleet: Fleet, version: PolicyVersion, stop: Event) -> None:
+        """The benchmarks at the last version too, unless ``stop`` comes first."""
+        if fleet.target or self._config.evaluation.own_engine:
+            live.finish(version, stop, fleet.check)
 
     def untold(self) -> dict[str, Any]:
         """Benchmark results since the last call, for the trackers."""

@@ -89,7 +89,7 @@ def _cpus(config: Config) -> int:
     """CPUs that a cluster of the run's own must offer for all its actors to start."""
     actors = config.actors
     most = actors.generators if actors.autoscale is None else max(actors.generators, actors.autoscale.most)
-    return math.ceil(actors.num_cpus * most) + config.learner.ranks
+    return math.ceil(actors.num_cpus * (most + config.evaluation.own_engine)) + config.learner.ranks
 
 
 def batch_schedule(config: Config) -> BatchSchedule:

@@ -43,7 +43,9 @@ def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]
         checks |= {"model": partial(model, config), "data": partial(data, config)}
         checks["trackers"] = partial(software.trackers, config.trackers)
         if config.ray.address is None:
-            checks["gpus of the run"] = partial(machine.enough_gpus, config.actors, config.learner)
+            checks["gpus of the run"] = partial(
+                machine.enough_gpus, config.actors, config.learner, config.evaluation.own_engine
+            )
     for name, check in checks.items():
         if only in (None, name):
             yield from run_check(name, check)

@@ -75,10 +75,10 @@ def gpus() -> Iterator[Finding]:
         yield passed("gpu", "none; everything runs on the CPU")
 
 
-def enough_gpus(actors: ActorsConfig, learner: LearnerConfig) -> Iterator[Finding]:
+def enough_gpus(actors: ActorsConfig, learner: LearnerConfig, own_engine: bool = False) -> Iterator[Finding]:
     """For a run that starts its own Ray: what it asks for is there, or it would wait for it in vain."""
     there = len(_gpu_names())
-    generators = actors.num_gpus * actors.generators
+    generators = actors.num_gpus * (actors.generators + own_engine)
     ranks = learner.gpus_per_rank * learner.ranks if learner.gpus_per_rank is not None else 0
     seen = f"{generators + ranks:g} asked for, {there} here"
     if generators + ranks > there:

@@ -88,3 +88,22 @@ def test_it_waits_for_the_version_it_was_asked_for(small_run: Any) -> None:
         return held
 
     assert asyncio.run(main()) == small_run.version(3)
+
+
+def test_an_evaluation_engine_follows_the_weights_and_takes_no_part_in_training(small_run: Any) -> None:
+    rows = tuple(small_run.dataset[index] for index in range(4))
+    small_run.publish(0)
+
+    async def main() -> tuple[PolicyVersion, PolicyVersion]:
+        generator = small_run.generator("own")
+        following = asyncio.create_task(generator.follow())
+        first, _ = await generator.evaluate(small_run.version(0), [Benchmark("one", rows, 4, TEST)], 30.0)
+        small_run.publish(1)
+        second, _ = await generator.evaluate(small_run.version(1), [Benchmark("one", rows, 4, TEST)], 30.0)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await generator.close()
+        return first, second
+
+    assert asyncio.run(main()) == (small_run.version(0), small_run.version(1))
+    assert small_run.buffer.books().started == 0

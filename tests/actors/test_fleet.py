@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,12 +18,15 @@ import pytest
 from actors.config import ActorsConfig, AutoscaleConfig, HealingConfig, VllmConfig
 from actors.engine import SamplingLimits
 from actors.evaluation import Benchmark
+from actors.evaluation_engine import EvaluationEngine
 from actors.fleet import Fleet, GeneratorDied
 from actors.generator import StageRules
+from actors.member import Borrowed, gather
 from actors.roster import Roster
 from actors.spec import GeneratorSpec
 from actors.weights import open_weights
 from buffer.config import WeightsConfig
+from buffer.versions import PolicyVersion
 from ops.fleet_watch import FleetWatch
 from ops.metrics.live import WaitClock
 from ops.weights import weight_places
@@ -249,6 +253,45 @@ def test_a_generator_that_crashes_on_start_is_given_up_with_its_reason(
         wait_until(fleet, lambda: False, 60)
     assert fleet.health()[0].given_up
     fleet.stop(seconds=1)
+
+
+def test_an_evaluation_engine_starts_at_its_first_use_and_anew_after_its_death(
+    cluster: None, small_run: Any, tmp_path: Path
+) -> None:
+    small_run.publish(0)
+    three = Benchmark("three", tuple(small_run.dataset[i] for i in range(3)), 2, SamplingLimits(16))
+    broken = EvaluationEngine(spec(small_run, tmp_path), start=crashing)
+    with pytest.raises(GeneratorDied, match="did not start"):
+        lent(broken, small_run.version(0), three)
+    with closing(EvaluationEngine(spec(small_run, tmp_path), start=scripted)) as engine:
+        assert engine.borrow(small_run.version(0), [three], 60.0) == []  # it starts
+        first = lent(engine, small_run.version(0), three)
+        ((held, (rows,)),) = gather([first], 60.0)
+        assert held == small_run.version(0)
+        assert [len(row) for row in rows] == [2, 2, 2]
+        os.kill(process_of(first.name), signal.SIGKILL)
+        small_run.publish(1)
+        second = lent(engine, small_run.version(1), three, but=first.name)
+        assert gather([second], 60.0)[0][0] == small_run.version(1)
+    assert small_run.buffer.books().started == 0
+
+
+def lent(engine: EvaluationEngine, version: PolicyVersion, benchmark: Benchmark, but: str = "") -> Borrowed:
+    """What it lends, once it lends something that is not ``but``."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for borrowed in engine.borrow(version, [benchmark], 60.0):
+            if borrowed.name != but:
+                return borrowed
+        time.sleep(0.1)
+    raise TimeoutError("nothing was lent in 60 s")
+
+
+def process_of(name: str) -> int:
+    import ray
+
+    report = ray.get(ray.get_actor(f"small-{name}").report.remote())
+    return int(report["pid"])
 
 
 @pytest.mark.parametrize("transport", ["http", "ray"])

@@ -207,6 +207,8 @@ def test_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (missing.status, missing.seen) == ("fail", "2 asked for, 0 here")
     names.extend(["NVIDIA H200"] * 3)
     assert statuses(machine.enough_gpus(on_gpus, LearnerConfig())) == {"gpus of the run": "pass"}
+    own_engine = machine.enough_gpus(on_gpus, LearnerConfig(gpus_per_rank=1), True)
+    assert statuses(own_engine) == {"gpus of the run": "fail"}
     crowded = machine.enough_gpus(on_gpus, LearnerConfig(ranks=2, gpus_per_rank=1))
     assert statuses(crowded) == {"gpus of the run": "fail"}
     assert statuses(machine.enough_gpus(ActorsConfig(), LearnerConfig(ranks=4))) == {

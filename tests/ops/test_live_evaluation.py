@@ -50,18 +50,13 @@ class Fleet:
     """As many generators as the test says, all idle."""
 
     ready: int = 1
-    target: int = 1
     lent: list[Borrowed] = field(default_factory=list)
-    checks: int = 0
 
     def borrow(self, version: PolicyVersion, benchmarks: Any, seconds: float) -> list[Borrowed]:
         if not self.ready:
             return []
         self.lent.append(Borrowed(version))
         return self.lent[-1:]
-
-    def check(self) -> None:
-        self.checks += 1
 
 
 class Watched:
@@ -145,10 +140,11 @@ def test_a_defect_does_not_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_last_version_is_measured_and_waited_for() -> None:
     run = Watched()
     run.reach(0)
-    run.live.finish(at(13), threading.Event())
+    checked = threading.Event()
+    run.live.finish(at(13), threading.Event(), checked.set)
+    assert checked.is_set()
     assert run.asked == [0, 13]
     assert [step for _, step, _ in run.results] == [0, 13]
-    assert run.fleet.checks
 
 
 def test_a_stop_ends_the_wait_and_where_nothing_can_be_measured_nobody_waits() -> None:
@@ -157,9 +153,6 @@ def test_a_stop_ends_the_wait_and_where_nothing_can_be_measured_nobody_waits() -
     run = Watched(ready=0)
     run.live.finish(at(13), stopped)
     assert run.results == []
-    outside_only = Watched(ready=0)
-    outside_only.fleet.target = 0
-    outside_only.live.finish(at(13), threading.Event())
     nothing = Watched(benchmarks=())
     nothing.reach(0, 10)
     nothing.live.finish(at(13), threading.Event())
