@@ -20,7 +20,7 @@ SLOT = 999
 
 
 class EvaluationEngine:
-    """Lends what a Fleet lends, from an engine that is started at its first use and anew after its death."""
+    """Lends what a Fleet lends, from an engine that is started at once, and anew after its death."""
 
     def __init__(
         self,
@@ -31,14 +31,16 @@ class EvaluationEngine:
         self._spec = spec
         self._serve_metrics = serve_metrics
         self._start_generator = start
-        self._member: Member | None = None
+        self._member: Member | None = self._create()
+
+    def _create(self) -> Member:
+        return Member.create(self._spec, SLOT, self._serve_metrics, self._start_generator)
 
     def borrow(
         self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
     ) -> list[Borrowed]:
         """As Fleet.borrow; empty while it starts. Raises GeneratorDied where it does not start."""
-        member = self._member or Member.create(self._spec, SLOT, self._serve_metrics, self._start_generator)
-        self._member = member
+        member = self._member = self._member or self._create()
         if member.state == "starting" and not self._serves(member):
             return []
         if (ended := outcome(member.done)) is not None:

@@ -110,9 +110,8 @@ class Run:
             with ExitStack() as stack:
                 stack.callback(self._trackers.close)
                 stack.enter_context(self._metrics)
-                fleet, ranks = self._start_parts(stack, checkpoint)
+                fleet, ranks, live = self._start_parts(stack, checkpoint)
                 self._session.interrupts.defer()
-                live = stack.enter_context(self._evaluation.live(fleet))
                 outcome = self._learn(fleet, ranks, live, checkpoint)
                 self._tell(lambda: self._buffer.stop(outcome))
             if outcome in ("finished", "data exhausted"):
@@ -172,7 +171,9 @@ class Run:
         if state is not None:
             self._pool.restore(state["pool"])
 
-    def _start_parts(self, stack: ExitStack, checkpoint: Checkpoint | None) -> tuple[Fleet, RankGroup]:
+    def _start_parts(
+        self, stack: ExitStack, checkpoint: Checkpoint | None
+    ) -> tuple[Fleet, RankGroup, LiveEvaluation]:
         """Generators and ranks, side by side: each takes half a minute on a small machine."""
         import ray
 
@@ -186,12 +187,13 @@ class Run:
         starting = background.submit(RankGroup, rank_spec(self._session, self._metrics.endpoint))
         fleet = Fleet(generator_spec(self._session), self._metrics.endpoint)
         stack.callback(fleet.stop, DRAIN_SECONDS)
+        live = stack.enter_context(self._evaluation.live(fleet))
         fleet.start(self._config.actors.generators, self._config.actors.engine.start_seconds)
         if checkpoint is None and not self._evaluation.begun:
             self._evaluation.accuracy(fleet, "before", PolicyVersion(0, 0))
         ranks = starting.result()
         stack.callback(ranks.close)
-        return fleet, ranks
+        return fleet, ranks, live
 
     def _learn(
         self, fleet: Fleet, ranks: RankGroup, live: LiveEvaluation, checkpoint: Checkpoint | None

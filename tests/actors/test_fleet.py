@@ -255,7 +255,7 @@ def test_a_generator_that_crashes_on_start_is_given_up_with_its_reason(
     fleet.stop(seconds=1)
 
 
-def test_an_evaluation_engine_starts_at_its_first_use_and_anew_after_its_death(
+def test_an_evaluation_engine_starts_at_once_and_anew_after_its_death(
     cluster: None, small_run: Any, tmp_path: Path
 ) -> None:
     small_run.publish(0)
