@@ -12,6 +12,7 @@ import structlog
 
 from actors.engine import SamplingLimits
 from actors.sampling import Effort, GroupSampler
+from actors.tasks import cancel
 from buffer.row import Row
 from rewards.reward import Verdict
 
@@ -136,4 +137,8 @@ async def answer(
             for each in graded
         ]
 
-    return await asyncio.gather(*(one(row) for row in benchmark.rows))
+    tasks = [asyncio.create_task(one(row)) for row in benchmark.rows]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel(tasks)

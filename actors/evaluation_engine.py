@@ -6,14 +6,11 @@ import time
 from collections.abc import Sequence
 
 import ray
-import structlog
 
 from actors.evaluation import Benchmark
 from actors.member import Borrowed, GeneratorDied, Member, outcome
 from actors.spec import GeneratorSpec, ServeMetrics, StartGenerator, start_generator
 from buffer.versions import PolicyVersion
-
-log = structlog.get_logger()
 
 SLOT = 999
 """Above any generator of the run, below those that join from elsewhere."""
@@ -37,16 +34,20 @@ class EvaluationEngine:
         return Member.create(self._spec, SLOT, self._serve_metrics, self._start_generator)
 
     def borrow(
-        self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
+        self,
+        version: PolicyVersion,
+        benchmarks: Sequence[Benchmark],
+        seconds: float,
+        alone_seconds: float | None = None,
     ) -> list[Borrowed]:
-        """As Fleet.borrow; empty while it starts. Raises GeneratorDied where it does not start."""
+        """As Fleet.borrow; empty while it starts. Raises GeneratorDied where it died, or did not start: the
+        next call starts it anew."""
         member = self._member = self._member or self._create()
         if member.state == "starting" and not self._serves(member):
             return []
         if (ended := outcome(member.done)) is not None:
-            log.warning("evaluation engine died and is started again", name=member.name, reason=ended[1])
             self.close()
-            return []
+            raise GeneratorDied(f"{member.name}: {ended[1]}")
         return [Borrowed.ask(member, version, benchmarks, seconds)]
 
     def _serves(self, member: Member) -> bool:

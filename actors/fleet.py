@@ -207,16 +207,25 @@ class Fleet:
             self.check()
 
     def borrow(
-        self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float, most: int = 1
+        self,
+        version: PolicyVersion,
+        benchmarks: Sequence[Benchmark],
+        seconds: float,
+        alone_seconds: float | None = None,
+        most: int = 1,
     ) -> list[Borrowed]:
         """Have at most so many generators answer on ``version`` or newer, each benchmark's rows shared out.
 
-        Does not wait; the list is empty where none is ready. seconds: after which they give up.
+        Does not wait; the list is empty where none is ready. seconds: after which they give up;
+        alone_seconds: the same while only one is ready, as the learner waits for it.
         """
-        ready = [member for member in self._members if member.state == "ready"][-most:]
+        ready = [member for member in self._members if member.state == "ready"]
+        if len(ready) == 1 and alone_seconds is not None:
+            seconds = min(seconds, alone_seconds)
+        lent = sorted(ready, key=lambda member: member.slot)[:most]  # the last slots are the first to leave
         return [
-            Borrowed.ask(member, version, [part(each, i, len(ready)) for each in benchmarks], seconds)
-            for i, member in enumerate(ready)
+            Borrowed.ask(member, version, [part(each, i, len(lent)) for each in benchmarks], seconds)
+            for i, member in enumerate(lent)
         ]
 
     def answers(self, version: PolicyVersion, benchmark: Benchmark, seconds: float) -> AnswerRows:

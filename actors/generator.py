@@ -168,9 +168,13 @@ class Generator:
         Groups go on beside it, but no newer weights are loaded. Raises TimeoutError after ``seconds``,
         EngineBroken.
         """
-        async with asyncio.timeout(seconds), self._watch.hold(version) as held:
-            answers = [await answer(self._sampler, benchmark, AT_ONCE) for benchmark in benchmarks]
-        self._bell.ring()
+        try:
+            async with asyncio.timeout(seconds), self._watch.hold(version) as held:
+                answers = [await answer(self._sampler, benchmark, AT_ONCE) for benchmark in benchmarks]
+        except TimeoutError:
+            raise TimeoutError(f"benchmarks not answered in {seconds:.0f} s") from None
+        finally:
+            self._bell.ring()
         return held, answers
 
     def report(self) -> Mapping[str, Any]:

@@ -19,6 +19,9 @@ from buffer.versions import PolicyVersion
 
 State = Literal["starting", "ready", "draining"]
 
+LATE_SECONDS = 30.0
+"""After its own deadline a generator may take this long to say so."""
+
 Answers = tuple[PolicyVersion, list[AnswerRows]]
 """The weights that gave them, and the answers to each benchmark."""
 
@@ -175,25 +178,46 @@ def outcome(reference: Any) -> tuple[Any, str | None] | None:
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A generator that answers benchmarks beside its work."""
+    """A generator that answers benchmarks, beside its work if it has any. deadline: by the driver's clock."""
 
     name: str
     answering: Any
+    serving: Any
+    deadline: float
 
     @classmethod
     def ask(
         cls, member: Member, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
     ) -> Borrowed:
         """Does not wait."""
-        return cls(member.name, member.actor.evaluate.remote(version, benchmarks, seconds))
+        answering = member.actor.evaluate.remote(version, benchmarks, seconds)
+        return cls(member.name, answering, member.done, time.monotonic() + seconds + LATE_SECONDS)
 
     def outcome(self) -> tuple[Answers | None, str | None] | None:
-        """Its answers, or the error text it ended with; None while it answers."""
-        return outcome(self.answering)
+        """Its answers, or why there are none; None while it answers."""
+        if (ended := outcome(self.answering)) is not None:
+            return ended
+        if (left := outcome(self.serving)) is not None:
+            return None, left[1] or "it left"
+        return (None, "it did not answer in time") if self.late else None
+
+    @property
+    def late(self) -> bool:
+        """Whether even its giving up would have been heard of by now."""
+        return time.monotonic() > self.deadline
+
+    @property
+    def slow(self) -> bool:
+        """Whether it had all the time that it was given."""
+        return time.monotonic() >= self.deadline - LATE_SECONDS
 
     def wait(self, seconds: float) -> None:
         """Until it has ended, at most."""
         ray.wait([self.answering], timeout=seconds)
+
+    def cancel(self) -> None:
+        """Let it go back to its work."""
+        ray.cancel(self.answering)
 
 
 def gather(borrowed: Sequence[Borrowed], seconds: float) -> list[Answers]:

@@ -75,7 +75,8 @@ class Board:
         self._check(upload)
         posted = Posted(Manifest.parse(manifest), self._pieces)
         self._upload, self._pieces = "", {}
-        if posted.manifest.version in self._versions:
+        before = self._versions.get(posted.manifest.version)
+        if before is not None and before.manifest != posted.manifest:
             raise WeightsError(f"weights {posted.manifest.version} are published already")
         self._versions[posted.manifest.version] = posted
         newest = sorted(self._versions)[-self._keep :]
@@ -146,9 +147,12 @@ class RayWeights:
         """As WeightStore; the files are written to the cache first, and checksummed there."""
         with self._cache.publishing(version, write, details) as written, self._cache.hold(version) as held:
             begun = time.monotonic()
-            upload = self._ask("begin")
-            self._send(upload, held)
-            self._ask("publish", upload, held.manifest.dump())
+            try:
+                upload = self._ask("begin")
+                self._send(upload, held)
+                self._ask("publish", upload, held.manifest.dump())
+            except TornWeights as error:  # no room for a piece, or its keeper died
+                raise StoreUnavailable(str(error)) from error
         return replace(written, write_seconds=written.write_seconds + time.monotonic() - begun)
 
     def _send(self, upload: str, held: Fetched) -> None:

@@ -61,6 +61,7 @@ class GeneratorSpec(Section):
     system_prompt: str | None = None
     """Put before each problem that has no system message of its own."""
     max_prompt_tokens: int = 2048
+    max_benchmark_tokens: int = 0
     """Longer prompts are dropped and counted."""
     seed: int = 0
     """Seeds the samplers, each life of a generator differently."""
@@ -79,7 +80,8 @@ class GeneratorSpec(Section):
 
     def engine_config(self) -> VllmConfig:
         """The engine's settings, with what the run implies filled in."""
-        longest = self.max_prompt_tokens + max(rules.limits.max_tokens for rules in self.stages)
+        responses = [rules.limits.max_tokens for rules in self.stages]
+        longest = self.max_prompt_tokens + max(*responses, self.max_benchmark_tokens)
         implied = {"max_model_len": longest, "omp_threads": max(1, int(self.actors.num_cpus))}
         given = self.actors.engine
         missing = {name: value for name, value in implied.items() if getattr(given, name) is None}

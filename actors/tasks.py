@@ -29,14 +29,14 @@ async def first_failure(futures: Sequence[asyncio.Future[None]], until: asyncio.
             future.result()
 
 
-async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Cancel all and wait until they have ended; one that does not end in time is left, and said."""
     for task in tasks:
         task.cancel()
     await within(CANCEL_SECONDS, "tasks of a generator to end", *tasks)
 
 
-async def within(seconds: float, what: str, *tasks: asyncio.Task[None]) -> None:
+async def within(seconds: float, what: str, *tasks: asyncio.Task[Any]) -> None:
     """Wait for tasks that nobody needs any more, however they end, but not for ever."""
     done, late = await asyncio.wait(tasks, timeout=seconds) if tasks else (set(), set())
     for task in done:

@@ -202,11 +202,17 @@ class DiskWeights:
             if chosen is None:
                 continue
             pin = self.folder(chosen) / PINS / uuid.uuid4().hex
-            with suppress(FileNotFoundError):
+            try:
                 pin.touch(exist_ok=False)
                 if (self.folder(chosen) / MANIFEST).exists():
                     return chosen, pin
                 pin.unlink(missing_ok=True)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise StoreUnavailable(
+                    f"weights {chosen} in {self.root} cannot be pinned: {error}"
+                ) from error
             if version is not None:
                 break
         raise VersionGone(f"weights {version or '(newest)'} are not in {self.root}; there: {self._listing()}")
@@ -221,7 +227,7 @@ class DiskWeights:
         """
         versions = self.versions()
         for version in set(versions) - with_bases(versions[-self.keep :], self._base):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # gone already, or at the next publish
                 (self.folder(version) / MANIFEST).rename(self.folder(version) / RETIRED)
         for path in self.root.glob(f"[0-9]*/[0-9]*/{RETIRED}"):
             if not self._pinned(path.parent):

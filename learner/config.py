@@ -125,7 +125,8 @@ class LearnerConfig(_Settings):
     save_timeout: float = Field(3600.0, gt=0)
     """Seconds that publishing, saving or restoring may take."""
     publish_patience: float = Field(600.0, ge=0)
-    """Seconds that a publish which cannot be written (a full disk) is tried again before the run stops."""
+    """Seconds that a full disk is waited for: by a publish, before the run stops, and by the last
+    checkpoint."""
     rank_restarts: int = Field(3, ge=0)
     """Restarts of all ranks from the newest checkpoint, after one died, before the next is written."""
     nonfinite_limit: int = Field(3, ge=1)

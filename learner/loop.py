@@ -16,13 +16,13 @@ import structlog
 
 from buffer.store import Claim, RolloutBuffer
 from buffer.versions import PolicyVersion
-from buffer.weights import Published
+from buffer.weights import Published, StoreUnavailable
 from learner.batches import Batch, Batches, LearnerStarved, StalenessViolated
 from learner.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from learner.clock import PhaseClock
 from learner.lineages import largest_lineage, record_lineage
 from learner.nonfinite import NonFinite, keep_batch, stop_if_too_many
-from learner.persistence import publish_persistently
+from learner.persistence import persistently
 from learner.ranks import OutOfMemory, RankDied, RankGroup
 from learner.report import StepReport, step_report
 from learner.resume import check_resume
@@ -78,11 +78,14 @@ class Learner:
         """The weights that the next step trains."""
         return self.state.version
 
-    def begin(self, checkpoint: Checkpoint | None = None) -> PolicyVersion:
+    def begin(
+        self, checkpoint: Checkpoint | None = None, stop: threading.Event | None = None
+    ) -> PolicyVersion:
         """Start a lineage at ``checkpoint`` (None: at the model's own weights), publish and announce it.
 
         The buffer must be open. Raises CheckpointError, ResumeRefused, RankDied.
         """
+        self._stop = stop or self._stop
         for warning in self._schedule.warnings:
             log.warning(warning)
         if checkpoint is None and self.version.step:
@@ -92,8 +95,8 @@ class Learner:
     def run(self, until_step: int, stop: threading.Event) -> None:
         """Train up to (not including) step ``until_step``, or until ``stop``; then write a checkpoint.
 
-        Raises RankDied once restarts are used up, LearnerStarved, NonFinite, the buffer's errors, and, where
-        a disk stays full, StoreUnavailable or CheckpointError.
+        Raises RankDied once restarts are used up, LearnerStarved, NonFinite, the buffer's errors, and
+        StoreUnavailable where the disk of the weights stays full.
         """
         self._stop = stop
         while self.version.step < until_step and not stop.is_set():
@@ -103,7 +106,7 @@ class Learner:
             except RankDied as error:
                 self._recover(error)
         if self._saver.saved != self.version:
-            self._checkpoint()
+            self._last_checkpoint()
         self._on_phase("idle")
 
     def _step(self) -> bool:
@@ -153,7 +156,9 @@ class Learner:
     def _publish(self) -> Published:
         """Make the current version the one to sample with."""
         patience = self._ranks.config.publish_patience
-        published = publish_persistently(lambda: self._ranks.publish(self.version), patience, self._stop)
+        published = persistently(
+            lambda: self._ranks.publish(self.version), StoreUnavailable, patience, self._stop
+        )
         self._buffer.announce(self.version)
         return published
 
@@ -218,6 +223,15 @@ class Learner:
             self._saver.postponed = True
             log.error("checkpoint postponed by a step", reason=str(error))
             return
+        self._checkpoint()
+
+    def _last_checkpoint(self) -> None:
+        """Once there is room; in the end without it, as that was estimated."""
+        patience = self._ranks.config.publish_patience
+        try:
+            persistently(self._saver.check_room, CheckpointError, patience, self._stop)
+        except CheckpointError as error:
+            log.error("last checkpoint tried without room", reason=str(error))
         self._checkpoint()
 
     def _checkpoint(self) -> None:

@@ -127,6 +127,11 @@ class EvaluationConfig(Section):
     seconds: float = Field(default=14400.0, gt=0)
     """Longest that all of them may take at one version."""
 
+    @property
+    def needs_engine(self) -> bool:
+        """Whether the run starts one more generator."""
+        return self.own_engine and bool(self.benchmarks)
+
 
 class RayConfig(Section):
     """The Ray cluster that generators and learner ranks run on."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from actors.evaluation import AnswerRows, Evaluation
 from buffer.versions import PolicyVersion
-from ops.folder import append_line, read_lines
+from ops.folder import LineLog, read_lines
 
 When = Literal["before", "after"]
 
@@ -43,14 +43,15 @@ class Evaluations:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lines = LineLog(path)
 
     def add(self, result: Accuracy) -> None:
         """Remember one."""
-        append_line(self._path, asdict(result))
+        self._lines.append(asdict(result))
 
     def add_benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
         """Remember a benchmark's result."""
-        append_line(self._path, {"benchmark": name, "version": str(version), **asdict(result)})
+        self._lines.append({"benchmark": name, "version": str(version), **asdict(result)})
 
     def benchmarks(self) -> dict[str, dict[str, Any]]:
         """The newest result of each."""

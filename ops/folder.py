@@ -10,9 +10,12 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Literal
 
+import structlog
 import yaml
 
 from ops.config import Config, ConfigError
+
+log = structlog.get_logger(__name__)
 
 Resume = Literal["never", "require", "auto"]
 """``never``: start afresh; ``require``: continue the newest checkpoint; ``auto``: whichever fits."""
@@ -95,10 +98,38 @@ def write_atomically(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one JSON line, in one write so that readers never see half of it."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+class LineLog:
+    """A JSON-lines file that outlives a full disk: what cannot be written is written with the next line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unwritten: list[Mapping[str, Any]] = []
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append one line."""
+        self._unwritten.append(record)
+        try:
+            append_line(self._path, *self._unwritten)
+        except OSError as error:
+            lines = len(self._unwritten)
+            log.error("lines kept for later", file=str(self._path), lines=lines, reason=str(error))
+        else:
+            self._unwritten.clear()
+
+
+def append_line(path: Path, *records: Mapping[str, Any]) -> None:
+    """Append JSON lines, in one write so that readers never see half of one. Half a line that an earlier
+    writer left does not swallow the first."""
+    text = "".join(json.dumps(record) + "\n" for record in records).encode()
+    with path.open("a+b") as file:
+        if file.tell() and not _ends_a_line(file):
+            text = b"\n" + text
+        file.write(text)
+
+
+def _ends_a_line(file: IO[bytes]) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

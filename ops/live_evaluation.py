@@ -30,7 +30,11 @@ class Lender(Protocol):
     """Who lends a generator: the fleet, or an engine for this alone."""
 
     def borrow(
-        self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
+        self,
+        version: PolicyVersion,
+        benchmarks: Sequence[Benchmark],
+        seconds: float,
+        alone_seconds: float | None = None,
     ) -> Sequence[Borrowed]:
         """As actors.fleet.Fleet.borrow."""
         ...
@@ -58,7 +62,7 @@ def benchmarks_of(config: Config, problems: Problems) -> tuple[Benchmark, ...]:
 class LiveEvaluation:
     """Of the versions that are reached it measures one at a time; one that comes meanwhile replaces the next.
 
-    ``reached`` is called by the learner's thread, ``look`` by the one that watches the fleet.
+    ``look`` is called about once a second, by the thread that watches the fleet; all else by the learner's.
     """
 
     def __init__(
@@ -67,25 +71,27 @@ class LiveEvaluation:
         benchmarks: Sequence[Benchmark],
         every: int,
         seconds: float,
+        alone_seconds: float,
         on_result: Callable[[str, PolicyVersion, Evaluation], None],
     ) -> None:
-        """every: steps between measured versions. seconds: that one may take. on_result: hears of each
-        benchmark's result and of the version that was measured, the one reached or a newer one."""
+        """every: steps between measured versions. seconds: that one may take; alone_seconds: the same while
+        the run has no other generator. on_result: hears of each benchmark's result and of the version that
+        was measured, the one reached or a newer one."""
         self._lender = lender
         self._benchmarks = benchmarks
         self._every = every
         self._seconds = seconds
+        self._alone_seconds = alone_seconds
         self._on_result = on_result
         self._reached: PolicyVersion | None = None
         self._measuring: PolicyVersion | None = None
         self._ended: PolicyVersion | None = None
         self._borrowed: Borrowed | None = None
         self._failures = 0
-        self._begun = 0.0
 
-    def reached(self, version: PolicyVersion) -> None:
+    def reached(self, version: PolicyVersion, last: bool = False) -> None:
         """A version was published."""
-        if self._benchmarks and version.step % self._every == 0:
+        if self._benchmarks and (last or version.step % self._every == 0):
             self._reached = version
 
     def look(self) -> None:
@@ -94,49 +100,53 @@ class LiveEvaluation:
             if self._borrowed is None:
                 self._begin()
             elif (ended := self._borrowed.outcome()) is not None:
-                self._take_in(self._borrowed.name, *ended)
+                self._take_in(self._borrowed, *ended)
         except Exception:  # as above
             log.exception("evaluation failed", version=str(self._measuring))
             self._borrowed, self._ended = None, self._measuring
 
-    def finish(
-        self, version: PolicyVersion, stop: threading.Event, check: Callable[[], None] = lambda: None
-    ) -> None:
-        """Measure the last version too, and wait for it until ``stop``. check: called again and again."""
-        if not self._benchmarks:
-            return
-        self._reached = version
-        deadline = time.monotonic() + TRIES * self._seconds
-        while self._due and time.monotonic() < deadline and not stop.is_set():
-            check()
-            self.look()
-            stop.wait(1.0) if self._borrowed is None else self._borrowed.wait(1.0)
-
     @property
-    def _due(self) -> bool:
+    def due(self) -> bool:
+        """Whether a version that was reached is still to be measured."""
         return self._reached != self._ended
 
+    def finish(self, stop: threading.Event) -> None:
+        """Wait for what is due, while somebody goes on to ``look``, until ``stop`` or long enough."""
+        deadline = time.monotonic() + TRIES * self._seconds
+        while self.due and time.monotonic() < deadline and not stop.wait(0.5):
+            pass
+
+    def abandon(self) -> None:
+        """Give back what is borrowed; when nobody looks any more."""
+        if self._borrowed is not None:
+            log.warning("evaluation abandoned", version=str(self._measuring), generator=self._borrowed.name)
+            self._borrowed.cancel()
+            self._borrowed = None
+
     def _begin(self) -> None:
-        if self._reached is None or not self._due:
-            return
         version = self._reached
-        for borrowed in self._lender.borrow(version, self._benchmarks, self._seconds):
-            self._borrowed, self._measuring, self._begun = borrowed, version, time.monotonic()
+        if version is None or version == self._ended:
+            return
+        if version != self._measuring:
+            self._measuring, self._failures = version, 0
+        lent = self._lender.borrow(version, self._benchmarks, self._seconds, self._alone_seconds)
+        for borrowed in lent:
+            self._borrowed = borrowed
             log.info("evaluation begins", version=str(version), generator=borrowed.name)
 
-    def _take_in(self, name: str, answers: Answers | None, error: str | None) -> None:
+    def _take_in(self, borrowed: Borrowed, answers: Answers | None, error: str | None) -> None:
         self._borrowed = None
-        self._failures = self._failures + 1 if answers is None else 0
-        if answers is None:
-            slow = time.monotonic() - self._begun >= self._seconds
-            left = 0 if slow else TRIES - self._failures
-            log.warning("evaluation broke off", generator=name, error=error, tries_left=left)
-            if left:
-                return  # begun again at what is reached by then, on whoever is ready
-            self._failures = 0
-        self._ended = self._measuring
         if answers is not None:
+            self._ended = self._measuring
             self._tell(*answers)
+            return
+        self._failures += 1
+        left = 0 if borrowed.slow else TRIES - self._failures
+        log.warning("evaluation broke off", generator=borrowed.name, error=error, tries_left=left)
+        if borrowed.late:
+            borrowed.cancel()
+        if not left:
+            self._ended = self._measuring
 
     def _tell(self, version: PolicyVersion, answers: Sequence[AnswerRows]) -> None:
         for benchmark, rows in zip(self._benchmarks, answers, strict=True):

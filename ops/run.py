@@ -23,7 +23,7 @@ from learner.resume import ResumeRefused, check_resume
 from ops.config import Config, ConfigError
 from ops.failures import RunFailed, part_failures
 from ops.fleet_watch import FleetWatch
-from ops.folder import Resume, append_line
+from ops.folder import LineLog, Resume
 from ops.keeper import INCUMBENT_SECONDS, Keeper
 from ops.live_evaluation import LiveEvaluation
 from ops.metrics.run_metrics import RunMetrics
@@ -95,6 +95,7 @@ class Run:
             self._config.model_dump(mode="json"),
         )
         self._rollouts = RolloutLog(session.folder.path / "rollouts", self._config.rollouts)
+        self._steps = LineLog(session.folder.steps)
         self._generated: dict[str, float] = {}
         self._last_books = Books()
 
@@ -187,6 +188,8 @@ class Run:
         starting = background.submit(RankGroup, rank_spec(self._session, self._metrics.endpoint))
         fleet = Fleet(generator_spec(self._session), self._metrics.endpoint)
         stack.callback(fleet.stop, DRAIN_SECONDS)
+        fleet.scale(self._config.actors.generators)
+        fleet.check()  # what the generators need comes before what an evaluation engine needs
         live = stack.enter_context(self._evaluation.live(fleet))
         fleet.start(self._config.actors.generators, self._config.actors.engine.start_seconds)
         if checkpoint is None and not self._evaluation.begun:
@@ -210,7 +213,7 @@ class Run:
         )
 
         def on_step(report: StepReport) -> None:
-            append_line(self._session.folder.steps, report.as_dict())
+            self._steps.append(report.as_dict())
             self._metrics.observe(report)
             others = {"generator": watch.totals(), "evaluation": self._evaluation.untold()}
             self._trackers.step(report.step, report.as_dict() | others)
@@ -232,13 +235,16 @@ class Run:
         with self._watching(watch), self._keeper() as keeper:
             self._train(learner, checkpoint, keeper, live)
             self._last_books = self._books()
+            if learner.version.step == self._config.run.steps:
+                self._evaluation.last(live, learner.version, stop)
+                self._trackers.step(learner.version.step, {"evaluation": self._evaluation.untold()})
+        live.abandon()
         if keeper.fenced is not None:
             raise keeper.fenced
         if learner.version.step < self._config.run.steps:
             return "interrupted" if stop.is_set() else "data exhausted"
         fleet.wait_for(learner.version, CURRENT_SECONDS)
         self._evaluation.accuracy(fleet, "after", learner.version)
-        self._evaluation.finish(live, fleet, learner.version, stop)
         return "finished"
 
     def _train(
@@ -250,9 +256,9 @@ class Run:
                 if restore:
                     checkpoint = self._checkpoints.newest()
                     self._open_buffer(checkpoint, keeper.books)
-                version = learner.begin(checkpoint)
+                version = learner.begin(checkpoint, self._session.interrupts.stop)
                 self._metrics.announced(version.lineage, version.step)
-                if checkpoint is None:
+                if version.step > self._evaluation.measured_step:
                     live.reached(version)
                 return learner.run(self._config.run.steps, self._session.interrupts.stop)
             except Lost as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from queue import SimpleQueue
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import structlog
 from actors.evaluation import Benchmark, Evaluation
 from buffer.versions import PolicyVersion
 from ops.evaluations import Evaluations, When, accuracy
-from ops.live_evaluation import LiveEvaluation, benchmarks_of
+from ops.live_evaluation import Lender, LiveEvaluation, benchmarks_of
 from ops.metrics.run_metrics import RunMetrics
 from ops.problems import Problems, spread
 from ops.session import Session, generator_spec, stage_rules
@@ -34,7 +36,7 @@ class RunEvaluation:
         self._problems = problems
         self._metrics = metrics
         self._evaluations = Evaluations(session.folder.evaluations)
-        self._untold: dict[str, Any] = {}
+        self._untold: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     @property
     def begun(self) -> bool:
@@ -51,7 +53,7 @@ class RunEvaluation:
             return
         rows, samples = spread(self._problems.test, self._config.data.test_samples)
         limits = stage_rules(self._config)[-1 if when == "after" else 0].limits
-        test = Benchmark("test", tuple(rows), samples, limits)
+        test = Benchmark("test", tuple(rows), samples, replace(limits, deadline=None))
         result = accuracy(when, version, fleet.answers(version, test, EVALUATION_SECONDS))
         self._evaluations.add(result)
         self._metrics.evaluated("test", samples, result.accuracy, version.step)
@@ -60,37 +62,52 @@ class RunEvaluation:
     @contextmanager
     def live(self, fleet: Fleet) -> Iterator[LiveEvaluation]:
         """The benchmarks, measured on one of the generators of ``fleet``, or on an engine of their own."""
-        config = self._config.evaluation
-        benchmarks = benchmarks_of(self._config, self._problems)
-        if config.own_engine:
+        if self._config.evaluation.needs_engine:
             from actors.evaluation_engine import EvaluationEngine
 
-            engine = EvaluationEngine(generator_spec(self._session), self._metrics.endpoint)
-            with closing(engine):
-                yield LiveEvaluation(engine, benchmarks, config.every, config.seconds, self._on_benchmark)
+            with closing(EvaluationEngine(generator_spec(self._session), self._metrics.endpoint)) as engine:
+                yield self._live(engine)
             return
-        yield LiveEvaluation(fleet, benchmarks, config.every, self._borrow_seconds(), self._on_benchmark)
+        self._warn_of_few_generators()
+        yield self._live(fleet)
 
-    def _borrow_seconds(self) -> float:
-        """A learner with a single generator waits for it, and must not give up the run."""
-        config, longest = self._config, self._config.learner.claim_timeout / 2
-        if not config.evaluation.benchmarks or config.actors.generators > 1:
-            return config.evaluation.seconds
-        log.warning("training waits while its only generator is evaluated", fix="evaluation.own_engine=true")
-        return min(config.evaluation.seconds, longest)
+    def _live(self, lender: Lender) -> LiveEvaluation:
+        config = self._config.evaluation
+        benchmarks = benchmarks_of(self._config, self._problems)
+        alone = self._config.learner.claim_timeout / 2  # the learner must not give up the run meanwhile
+        return LiveEvaluation(lender, benchmarks, config.every, config.seconds, alone, self._on_benchmark)
 
-    def finish(self, live: LiveEvaluation, fleet: Fleet, version: PolicyVersion, stop: Event) -> None:
-        """The benchmarks at the last version too, unless ``stop`` comes first."""
-        if fleet.target or self._config.evaluation.own_engine:
-            live.finish(version, stop, fleet.check)
+    def _warn_of_few_generators(self) -> None:
+        own, fix = self._config.actors.generators, "evaluation.own_engine=true"
+        if self._config.evaluation.benchmarks and own == 0:
+            log.warning("benchmarks are not measured: the run has no generator of its own", fix=fix)
+        elif self._config.evaluation.benchmarks and own == 1:
+            log.warning("training waits while its only generator answers benchmarks", fix=fix)
+
+    def last(self, live: LiveEvaluation, version: PolicyVersion, stop: Event) -> None:
+        """The benchmarks at the last version too, while the fleet is still looked after."""
+        config = self._config
+        if config.evaluation.benchmarks and (config.actors.generators or config.evaluation.own_engine):
+            self._session.progress.say(f"benchmarks at step {version.step}")
+            live.reached(version, last=True)
+            live.finish(stop)
+
+    @property
+    def measured_step(self) -> int:
+        """The newest step with a benchmark's result; -1 if there is none."""
+        found = self._evaluations.benchmarks().values()
+        return max((PolicyVersion.parse(line["version"]).step for line in found), default=-1)
 
     def untold(self) -> dict[str, Any]:
         """Benchmark results since the last call, for the trackers."""
-        untold, self._untold = self._untold, {}
+        untold: dict[str, Any] = {}
+        while not self._untold.empty():
+            untold |= self._untold.get()
         return untold
 
     def _on_benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
         self._evaluations.add_benchmark(name, version, result)
         self._metrics.evaluated(name, result.k, result.avg, version.step)
         self._session.progress.benchmark(name, version, result)
-        self._untold[name] = {"step": version.step, "avg": result.avg, "pass": result.passed.get(result.k)}
+        numbers = {"step": version.step, "avg": result.avg, "pass": result.passed.get(result.k)}
+        self._untold.put({name: numbers})

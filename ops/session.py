@@ -89,7 +89,7 @@ def _cpus(config: Config) -> int:
     """CPUs that a cluster of the run's own must offer for all its actors to start."""
     actors = config.actors
     most = actors.generators if actors.autoscale is None else max(actors.generators, actors.autoscale.most)
-    return math.ceil(actors.num_cpus * (most + config.evaluation.own_engine)) + config.learner.ranks
+    return math.ceil(actors.num_cpus * (most + config.evaluation.needs_engine)) + config.learner.ranks
 
 
 def batch_schedule(config: Config) -> BatchSchedule:
@@ -138,6 +138,9 @@ def generator_spec(session: Session) -> GeneratorSpec:
         columns=columns_of(config),
         system_prompt=config.data.system_prompt,
         max_prompt_tokens=config.data.max_prompt_tokens,
+        max_benchmark_tokens=max(
+            (b.max_tokens or 0 for b in config.evaluation.benchmarks.values()), default=0
+        ),
         seed=config.run.seed,
         actors=config.actors,
         buffer=config.buffer,

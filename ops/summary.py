@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import structlog
+
 from buffer.books import Books
 from ops.evaluations import Accuracy, Evaluations
 from ops.folder import RunFolder, read_lines, write_atomically
+
+log = structlog.get_logger(__name__)
 
 Outcome = Literal["finished", "data exhausted", "interrupted", "failed"]
 
@@ -61,7 +65,10 @@ def write_summary(
         "alpha_last": last.get("alpha"),
         "sampler_gap_mean": _mean(step["gap"] for step in steps),
     }
-    write_atomically(folder.summary, json.dumps(summary, indent=1) + "\n")
+    try:
+        write_atomically(folder.summary, json.dumps(summary, indent=1) + "\n")
+    except OSError as error:
+        log.error("summary not written", reason=str(error), summary=summary)
     return summary
 
 

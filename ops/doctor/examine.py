@@ -44,7 +44,7 @@ def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]
         checks["trackers"] = partial(software.trackers, config.trackers)
         if config.ray.address is None:
             checks["gpus of the run"] = partial(
-                machine.enough_gpus, config.actors, config.learner, config.evaluation.own_engine
+                machine.enough_gpus, config.actors, config.learner, config.evaluation.needs_engine
             )
     for name, check in checks.items():
         if only in (None, name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,10 +102,13 @@ def test_a_stop_does_not_wait_for_a_full_disk(make_run: Callable[..., Any]) -> N
 
 
 def run_with_free_bytes(
-    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, free: dict[int, int]
+    make_run: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    free: dict[int, int],
+    patience: float = 600.0,
 ) -> tuple[Any, Learner]:
     """free: by step, what the disk has free when that step is over; without end where it is not said."""
-    config = LearnerConfig(checkpoint=CheckpointConfig(every=2))
+    config = LearnerConfig(checkpoint=CheckpointConfig(every=2), publish_patience=patience)
     run = make_run(Schedule([StageConfig(response_limit=24, prompts_per_step=3, group_size=4)], config))
 
     def usage(path: Path) -> SimpleNamespace:
@@ -128,13 +132,20 @@ def test_a_checkpoint_that_has_no_room_is_written_after_the_first_step_that_find
     assert run.buffer.books().balanced
 
 
-def test_a_last_checkpoint_without_room_says_what_is_missing(
+def test_a_last_checkpoint_waits_for_room_and_is_tried_without_it_in_the_end(
     make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, learner = run_with_free_bytes(make_run, monkeypatch, {1: 1000})
+    run, learner = run_with_free_bytes(make_run, monkeypatch, {1: 1000}, patience=1.5)
+    begun = time.monotonic()
+    learner.run(1, threading.Event())
+    assert time.monotonic() - begun > 1.5
+    assert [each.version.step for each in run.checkpoints.all()] == [1]
+
+
+def test_no_room_is_said_in_numbers(make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, learner = run_with_free_bytes(make_run, monkeypatch, {0: 1000})
     with pytest.raises(CheckpointError, match=r"takes about 0.00 GiB, 0.00 GiB are free: make"):
-        learner.run(1, threading.Event())
-    assert run.checkpoints.all() == []
+        learner._saver.check_room()
 
 
 def test_a_checkpoint_takes_what_is_asked_for(make_run: Callable[..., Any]) -> None:

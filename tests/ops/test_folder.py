@@ -9,7 +9,7 @@ import yaml
 
 from ops.config import Config, ConfigError
 from ops.config_file import load_config
-from ops.folder import RunFolder, append_line, read_lines
+from ops.folder import LineLog, RunFolder, append_line, read_lines
 
 
 @pytest.fixture
@@ -82,3 +82,23 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"step": 1, "rew')
     assert list(read_lines(path)) == [{"step": 0}]
+
+
+def test_lines_that_a_full_disk_refuses_are_written_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = LineLog(tmp_path / "steps.jsonl")
+    lines.append({"step": 0})
+    full = LineLog(Path("/dev/full"))
+    full.append({"step": 1})
+    full.append({"step": 2})
+    monkeypatch.setattr(full, "_path", tmp_path / "steps.jsonl")
+    full.append({"step": 3})
+    assert [line["step"] for line in read_lines(tmp_path / "steps.jsonl")] == [0, 1, 2, 3]
+
+
+def test_half_a_line_does_not_swallow_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text('{"step": 0}\n{"st')
+    append_line(path, {"step": 1}, {"step": 2})
+    assert [line["step"] for line in read_lines(path)] == [0, 1, 2]

@@ -10,6 +10,7 @@ import pytest
 
 from actors.engine import SamplingLimits
 from actors.evaluation import Answer, Benchmark, Evaluation
+from actors.member import GeneratorDied
 from buffer.versions import PolicyVersion
 from ops.config_file import load_config
 from ops.live_evaluation import TRIES, LiveEvaluation, benchmarks_of
@@ -30,12 +31,15 @@ class Borrowed:
     version: PolicyVersion
     name: str = "generator-0"
     ended: tuple[Any, str | None] | None = None
+    slow: bool = False
+    late: bool = False
+    cancelled: bool = False
 
     def outcome(self) -> tuple[Any, str | None] | None:
         return self.ended
 
-    def wait(self, seconds: float) -> None:
-        self.answer()
+    def cancel(self) -> None:
+        self.cancelled = True
 
     def answer(self, newer: int = 0) -> None:
         version = PolicyVersion(self.version.lineage, self.version.step + newer)
@@ -50,9 +54,14 @@ class Fleet:
     """As many generators as the test says, all idle."""
 
     ready: int = 1
+    broken: bool = False
     lent: list[Borrowed] = field(default_factory=list)
 
-    def borrow(self, version: PolicyVersion, benchmarks: Any, seconds: float) -> list[Borrowed]:
+    def borrow(
+        self, version: PolicyVersion, benchmarks: Any, seconds: float, alone_seconds: float | None = None
+    ) -> list[Borrowed]:
+        if self.broken:
+            raise GeneratorDied("the model does not load")
         if not self.ready:
             return []
         self.lent.append(Borrowed(version))
@@ -65,7 +74,7 @@ class Watched:
     ) -> None:
         self.fleet = Fleet(ready)
         self.results: list[tuple[str, int, Evaluation]] = []
-        self.live = LiveEvaluation(self.fleet, benchmarks, 10, 5.0, self._on_result)  # type: ignore[arg-type]
+        self.live = LiveEvaluation(self.fleet, benchmarks, 10, 5.0, 5.0, self._on_result)  # type: ignore[arg-type]
 
     def _on_result(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
         self.results.append((name, version.step, result))
@@ -137,25 +146,70 @@ def test_a_defect_does_not_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert run.asked == [0, 10]
 
 
-def test_the_last_version_is_measured_and_waited_for() -> None:
+def test_who_was_too_slow_is_not_asked_again_and_who_is_silent_is_cancelled() -> None:
     run = Watched()
     run.reach(0)
-    checked = threading.Event()
-    run.live.finish(at(13), threading.Event(), checked.set)
-    assert checked.is_set()
-    assert run.asked == [0, 13]
-    assert [step for _, step, _ in run.results] == [0, 13]
+    run.fleet.lent[0].slow = run.fleet.lent[0].late = True
+    run.fleet.lent[0].die()
+    run.live.look()
+    run.live.look()
+    assert run.asked == [0]
+    assert run.fleet.lent[0].cancelled
+    assert not run.live.due
 
 
-def test_a_stop_ends_the_wait_and_where_nothing_can_be_measured_nobody_waits() -> None:
+def test_an_engine_that_does_not_start_is_tried_once_a_version() -> None:
+    run = Watched()
+    run.fleet.broken = True
+    run.reach(0)
+    assert not run.live.due
+    run.live.look()
+    run.fleet.broken = False
+    run.reach(10)
+    assert run.asked == [10]
+
+
+def test_failures_at_one_version_do_not_count_at_the_next() -> None:
+    run = Watched()
+    run.reach(0)
+    for _ in range(TRIES - 1):
+        run.fleet.lent[-1].die()
+        run.reach()
+        run.live.look()
+        run.live.look()
+    run.live.reached(at(10))
+    run.fleet.lent[-1].die()
+    run.live.look()
+    run.live.look()
+    assert run.asked[-1] == 10
+    run.fleet.lent[-1].die()
+    run.live.look()
+    assert run.live.due
+
+
+def test_the_last_version_is_waited_for_while_others_look() -> None:
+    run = Watched()
+    run.live.reached(at(13), last=True)
+    run.live.look()
+    threading.Timer(0.3, run.fleet.lent[0].answer).start()
+    threading.Timer(0.6, run.live.look).start()
+    run.live.finish(threading.Event())
+    assert [step for _, step, _ in run.results] == [13]
+
+
+def test_a_stop_ends_the_wait_and_gives_back_what_is_borrowed() -> None:
     stopped = threading.Event()
     stopped.set()
-    run = Watched(ready=0)
-    run.live.finish(at(13), stopped)
+    run = Watched()
+    run.reach(0)
+    run.live.finish(stopped)
+    run.live.abandon()
     assert run.results == []
+    assert run.fleet.lent[0].cancelled
     nothing = Watched(benchmarks=())
     nothing.reach(0, 10)
-    nothing.live.finish(at(13), threading.Event())
+    nothing.live.reached(at(13), last=True)
+    nothing.live.finish(threading.Event())
     assert nothing.asked == []
 
 
