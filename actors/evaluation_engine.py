@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import ray
 
 from actors.evaluation import Benchmark
-from actors.member import Borrowed, GeneratorDied, Member, outcome
+from actors.healing import GeneratorDied
+from actors.member import Borrowed, Member, outcome
 from actors.spec import GeneratorSpec, ServeMetrics, StartGenerator, start_generator
 from buffer.versions import PolicyVersion
 

@@ -12,8 +12,8 @@ import structlog
 from actors.autoscale import Autoscaling
 from actors.evaluation import AnswerRows, Benchmark, part
 from actors.fleet_summary import summarize
-from actors.healing import SlotHealth
-from actors.member import Borrowed, GeneratorDied, Member, gather, outcome
+from actors.healing import GeneratorDied, SlotHealth
+from actors.member import Borrowed, Member, gather, outcome
 from actors.roster import Roster
 from actors.slots import Slots
 from actors.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, StartGenerator, start_generator

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from actors.config import HealingConfig
 
 
+class GeneratorDied(RuntimeError):
+    """No generator is left that could go on; the message is the last one's own error text."""
+
+
 @dataclass
 class SlotHealth:
     """The failures of one slot, over the lives of its generators. Times: any monotonic clock, in seconds."""

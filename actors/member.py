@@ -12,7 +12,7 @@ import ray
 
 from actors.evaluation import AnswerRows, Benchmark
 from actors.generator import Generator
-from actors.healing import Pulse
+from actors.healing import GeneratorDied, Pulse
 from actors.roster import life_of
 from actors.spec import GeneratorSpec, ServeMetrics, StartGenerator
 from buffer.versions import PolicyVersion
@@ -24,10 +24,6 @@ LATE_SECONDS = 30.0
 
 Answers = tuple[PolicyVersion, list[AnswerRows]]
 """The weights that gave them, and the answers to each benchmark."""
-
-
-class GeneratorDied(RuntimeError):
-    """No generator is left that could go on; the message is the last one's own error text."""
 
 
 class GeneratorActor:

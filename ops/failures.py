@@ -9,7 +9,7 @@ class RunFailed(Exception):
 
 def part_failures() -> tuple[type[Exception], ...]:
     """What a dying part raises in the driver."""
-    from actors.member import GeneratorDied
+    from actors.healing import GeneratorDied
     from buffer.library import BufferRefusal
     from buffer.weights import WeightsError
     from learner.batches import LearnerStarved, StalenessViolated

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from actors.evaluation import AnswerRows, Benchmark, Evaluation, summarize
+from actors.healing import GeneratorDied
 from buffer.versions import PolicyVersion
 from ops.config import Config
 from ops.problems import Problems
@@ -129,7 +130,11 @@ class LiveEvaluation:
             return
         if version != self._measuring:
             self._measuring, self._failures = version, 0
-        lent = self._lender.borrow(version, self._benchmarks, self._seconds, self._alone_seconds)
+        try:
+            lent = self._lender.borrow(version, self._benchmarks, self._seconds, self._alone_seconds)
+        except GeneratorDied as error:
+            self._broke_off("", str(error), TRIES)
+            return
         for borrowed in lent:
             self._borrowed = borrowed
             log.info("evaluation begins", version=str(version), generator=borrowed.name)
@@ -140,11 +145,14 @@ class LiveEvaluation:
             self._ended = self._measuring
             self._tell(*answers)
             return
-        self._failures += 1
-        left = 0 if borrowed.slow else TRIES - self._failures
-        log.warning("evaluation broke off", generator=borrowed.name, error=error, tries_left=left)
+        self._broke_off(borrowed.name, error, 0 if borrowed.slow else TRIES)
         if borrowed.late:
             borrowed.cancel()
+
+    def _broke_off(self, name: str, error: str | None, tries: int) -> None:
+        self._failures += 1
+        left = max(0, tries - self._failures)
+        log.warning("evaluation broke off", generator=name, error=error, tries_left=left)
         if not left:
             self._ended = self._measuring
 

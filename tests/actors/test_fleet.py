@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +19,9 @@ from actors.config import ActorsConfig, AutoscaleConfig, HealingConfig, VllmConf
 from actors.engine import SamplingLimits
 from actors.evaluation import Benchmark
 from actors.evaluation_engine import EvaluationEngine
-from actors.fleet import Fleet, GeneratorDied
+from actors.fleet import Fleet
 from actors.generator import StageRules
+from actors.healing import GeneratorDied
 from actors.member import Borrowed, gather
 from actors.roster import Roster
 from actors.spec import GeneratorSpec
@@ -280,9 +281,10 @@ def lent(engine: EvaluationEngine, version: PolicyVersion, benchmark: Benchmark,
     """What it lends, once it lends something that is not ``but``."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for borrowed in engine.borrow(version, [benchmark], 60.0):
-            if borrowed.name != but:
-                return borrowed
+        with suppress(GeneratorDied) if but else nullcontext():
+            for borrowed in engine.borrow(version, [benchmark], 60.0):
+                if borrowed.name != but:
+                    return borrowed
         time.sleep(0.1)
     raise TimeoutError("nothing was lent in 60 s")
 

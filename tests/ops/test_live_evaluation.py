@@ -10,7 +10,7 @@ import pytest
 
 from actors.engine import SamplingLimits
 from actors.evaluation import Answer, Benchmark, Evaluation
-from actors.member import GeneratorDied
+from actors.healing import GeneratorDied
 from buffer.versions import PolicyVersion
 from ops.config_file import load_config
 from ops.live_evaluation import TRIES, LiveEvaluation, benchmarks_of
@@ -55,11 +55,13 @@ class Fleet:
 
     ready: int = 1
     broken: bool = False
+    tries: int = 0
     lent: list[Borrowed] = field(default_factory=list)
 
     def borrow(
         self, version: PolicyVersion, benchmarks: Any, seconds: float, alone_seconds: float | None = None
     ) -> list[Borrowed]:
+        self.tries += 1
         if self.broken:
             raise GeneratorDied("the model does not load")
         if not self.ready:
@@ -158,12 +160,15 @@ def test_who_was_too_slow_is_not_asked_again_and_who_is_silent_is_cancelled() ->
     assert not run.live.due
 
 
-def test_an_engine_that_does_not_start_is_tried_once_a_version() -> None:
+def test_an_engine_that_does_not_start_is_tried_a_few_times_a_version() -> None:
     run = Watched()
     run.fleet.broken = True
-    run.reach(0)
-    assert not run.live.due
+    run.live.reached(at(0))
+    for left in reversed(range(TRIES)):
+        run.live.look()
+        assert run.live.due == (left > 0)
     run.live.look()
+    assert run.fleet.tries == TRIES
     run.fleet.broken = False
     run.reach(10)
     assert run.asked == [10]
