@@ -118,7 +118,9 @@ class EvaluationConfig(Section):
     """Steps between two measurements (Skywork scripts: 20)."""
 
     benchmarks: dict[str, BenchmarkConfig] = Field(default_factory=dict)
-    """By the name they have in logs and metrics."""
+    """By the name they have in logs and metrics, like ``aime24: {path: data/aime24.parquet}``; besides ``path``:
+    samples (8 of each problem), limit (the first so many problems), max_tokens (the last stage's response
+    limit), temperature (1) and top_p (1)."""
 
     own_engine: bool = False
     """Evaluate on one more generator, which takes no part in training, instead of borrowing one: for runs of
