@@ -118,7 +118,7 @@ class EvaluationConfig(Section):
     """Steps between two measurements (Skywork scripts: 20)."""
 
     benchmarks: dict[str, BenchmarkConfig] = Field(default_factory=dict)
-    """By the name they have in logs and metrics, like ``aime24: {path: data/aime24.parquet}``; besides ``path``:
+    """By the name they have in logs and metrics, like aime24: {path: data/aime24.parquet}; besides the path:
     samples (8 of each problem), limit (the first so many problems), max_tokens (the last stage's response
     limit), temperature (1) and top_p (1)."""
 
