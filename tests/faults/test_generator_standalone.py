@@ -72,6 +72,17 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
+def train_until_stopped_amid_work(run: Any, generator: int) -> None:
+    """One that has filled the buffer has nothing in flight: train until it is caught with something."""
+    for step in range(2, 50):
+        run.train(step, 120, run.write)
+        os.kill(generator, signal.SIGSTOP)
+        if run.buffer.books().in_flight:
+            return
+        os.kill(generator, signal.SIGCONT)
+    pytest.fail("never anything in flight after a step")
+
+
 @pytest.mark.soak
 def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine(run: Any) -> None:
     roster = Roster(run.client, "small")
@@ -89,9 +100,9 @@ def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_eng
 
     second = start(run)
     wait_until(roster.reports, 240)
-    run.train(2, 120, run.write)
-    processes = family(second.pid)
     generator = roster.reports()[0]["pid"]
+    train_until_stopped_amid_work(run, generator)
+    processes = family(second.pid)
     os.kill(generator, signal.SIGKILL)
     assert second.wait(30) == 128 + signal.SIGKILL
     wait_until(lambda: not alive(processes), 10)
