@@ -196,8 +196,12 @@ def test_the_last_version_is_waited_for_while_others_look() -> None:
     run = Watched()
     run.live.reached(at(13), last=True)
     run.live.look()
-    threading.Timer(0.3, run.fleet.lent[0].answer).start()
-    threading.Timer(0.6, run.live.look).start()
+
+    def end() -> None:
+        run.fleet.lent[0].answer()
+        run.live.look()
+
+    threading.Timer(0.3, end).start()
     run.live.finish(threading.Event())
     assert [step for _, step, _ in run.results] == [13]
 
