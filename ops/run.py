@@ -236,7 +236,7 @@ class Run:
             self._train(learner, checkpoint, keeper, live)
             self._last_books = self._books()
             if learner.version.step == self._config.run.steps:
-                self._evaluation.last(live, learner.version, stop)
+                self._evaluation.last(live, fleet, learner.version, stop)
                 self._trackers.step(learner.version.step, {"evaluation": self._evaluation.untold()})
         live.abandon()
         if keeper.fenced is not None:

@@ -84,10 +84,10 @@ class RunEvaluation:
         elif self._config.evaluation.benchmarks and own == 1:
             log.warning("training waits while its only generator answers benchmarks", fix=fix)
 
-    def last(self, live: LiveEvaluation, version: PolicyVersion, stop: Event) -> None:
+    def last(self, live: LiveEvaluation, fleet: Fleet, version: PolicyVersion, stop: Event) -> None:
         """The benchmarks at the last version too, while the fleet is still looked after."""
-        config = self._config
-        if config.evaluation.benchmarks and (config.actors.generators or config.evaluation.own_engine):
+        config = self._config.evaluation
+        if config.benchmarks and (fleet.target or config.own_engine):
             self._session.progress.say(f"benchmarks at step {version.step}")
             live.reached(version, last=True)
             live.finish(stop)
@@ -107,7 +107,7 @@ class RunEvaluation:
 
     def _on_benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
         self._evaluations.add_benchmark(name, version, result)
-        self._metrics.evaluated(name, result.k, result.avg, version.step)
+        self._metrics.evaluated(name, result.k, result.avg, version.step, result.passed)
         self._session.progress.benchmark(name, version, result)
         numbers = {"step": version.step, "avg": result.avg, "pass": result.passed.get(result.k)}
         self._untold.put({name: numbers})

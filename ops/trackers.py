@@ -83,7 +83,8 @@ class Trackers:
     def step(self, step: int, values: Mapping[str, Any]) -> None:
         """The numbers of one step; nested mappings become ``group/name``, what is no number is left out."""
         numbers = {name: value for name, value in flatten(values) if isinstance(value, int | float)}
-        self._send({"step": step, "values": numbers})
+        if numbers:
+            self._send({"step": step, "values": numbers})
 
     def close(self) -> None:
         """Give every tracker the chance to finish; then end it."""

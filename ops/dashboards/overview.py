@@ -54,9 +54,13 @@ _LEARNING = Row(
         ),
         graph(
             "Evaluation",
-            {"{{dataset}} @{{k}}": gauge("magicrl_eval_accuracy_ratio")},
-            "Accuracy on test problems, from the start and from each evaluation.",
+            {
+                "{{dataset}} avg@{{k}}": gauge("magicrl_eval_accuracy_ratio"),
+                "{{dataset}} pass@{{k}}": gauge("magicrl_eval_pass_ratio"),
+            },
+            "Accuracy on test problems before and after training, and on the benchmarks in between.",
             unit="percentunit",
+            needs={"{{dataset}} pass@{{k}}": "evaluation.benchmarks"},
         ),
         graph(
             "Entropy",

@@ -83,6 +83,11 @@ EVALUATION = Gauge(
     "Share of sampled answers to test problems that are correct.",
     ["dataset", "k"],
 )
+EVALUATION_PASS = Gauge(
+    "magicrl_eval_pass_ratio",
+    "Share of a benchmark's problems of which one of k sampled answers is correct.",
+    ["dataset", "k"],
+)
 EVALUATED_STEP = Gauge(
     "magicrl_eval_step", "Step whose weights gave magicrl_eval_accuracy_ratio.", ["dataset"]
 )

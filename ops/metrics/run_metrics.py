@@ -96,9 +96,13 @@ class RunMetrics:
         """The generators' newest reports."""
         self._live.generators(reports)
 
-    def evaluated(self, dataset: str, k: int, accuracy: float, step: int) -> None:
-        """The weights of ``step`` were evaluated: ``k`` samples a problem."""
+    def evaluated(
+        self, dataset: str, k: int, accuracy: float, step: int, passed: Mapping[int, float] | None = None
+    ) -> None:
+        """The weights of ``step`` were evaluated: ``k`` samples a problem. passed: pass@j by j."""
         metrics.EVALUATION.labels(dataset, str(k)).set(accuracy)
+        for j, share in (passed or {}).items():
+            metrics.EVALUATION_PASS.labels(dataset, str(j)).set(share)
         metrics.EVALUATED_STEP.labels(dataset).set(step)
 
     def announced(self, lineage: int, step: int) -> None:

@@ -84,6 +84,16 @@ def run_metrics(config: Config, server: EmbeddedRedis, buffer: RolloutBuffer) ->
     return RunMetrics(config, partial(connect, BufferConfig().redis, server.url), buffer, folder)
 
 
+def test_a_benchmark_has_its_accuracy_every_pass_at_k_and_the_step_it_is_about(
+    run_metrics: RunMetrics,
+) -> None:
+    run_metrics.evaluated("sums", 4, 0.5, 20, {1: 0.5, 2: 0.75, 4: 0.9})
+    assert value("eval_accuracy_ratio", dataset="sums", k="4") == 0.5
+    passed = [value("eval_pass_ratio", dataset="sums", k=str(k)) for k in (1, 2, 4)]
+    assert passed == [0.5, 0.75, 0.9]
+    assert value("eval_step", dataset="sums") == 20
+
+
 def test_a_step_is_measured(run_metrics: RunMetrics) -> None:
     names = ("learner_tokens_total", "buffer_consumed_total", "train_staleness_versions_sum")
     before = {name: value(name) for name in names}
