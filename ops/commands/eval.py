@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.progress import Progress
 
+from actors.config import VllmConfig
 from ops.commands.export import export
 from ops.config import ConfigError
 from ops.config_file import load_config
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPES: tuple[str, ...] = get_args(VllmConfig.model_fields["dtype"].annotation)
 
 
 @app.command(name="eval")
