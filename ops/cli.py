@@ -9,24 +9,10 @@ from typing import Annotated, NoReturn, Optional
 import typer
 from rich.markup import escape
 
-from ops.commands import (
-    bench,
-    buffer,
-    config,
-    dashboards,
-    doctor,
-    eval,
-    export,
-    fleet,
-    generator,
-    rollouts,
-    runs,
-    score,
-    top,
-    train,
-)
-from ops.config import ConfigError
-from ops.console import stderr
+from ops.commands.jobs import bench, config, doctor, eval, export, generator, score, train
+from ops.commands.observe import buffer, dashboards, fleet, rollouts, runs, top
+from ops.config.schema import ConfigError
+from ops.display.console import stderr
 
 USAGE_ERROR = 2
 """A mistake in the command, the configuration or the data: starting again unchanged is useless."""
@@ -87,12 +73,15 @@ def _arguments(argv: list[str]) -> list[str]:
 
 def _mendable() -> tuple[type[Exception], ...]:
     """Errors that name their own fix."""
-    return (ConfigError, *_loaded(("buffer.dataset", "DatasetError"), ("buffer.server", "RedisUnusable")))
+    return (
+        ConfigError,
+        *_loaded(("buffer.prompts.dataset", "DatasetError"), ("buffer.backend.connection", "RedisUnusable")),
+    )
 
 
 def _failures() -> tuple[type[Exception], ...]:
     """Errors of a run that had started."""
-    return _loaded(("ops.failures", "RunFailed"))
+    return _loaded(("ops.run.failures", "RunFailed"))
 
 
 def _loaded(*names: tuple[str, str]) -> tuple[type[Exception], ...]:

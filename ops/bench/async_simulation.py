@@ -15,7 +15,7 @@ from itertools import count
 
 import numpy as np
 
-from buffer.admission import Admission, BatchSchedule, StageBatch
+from buffer.rules.admission import Admission, BatchSchedule, StageBatch
 from ops.bench.simulated_engine import Cluster, Group, SimulatedEngine
 
 

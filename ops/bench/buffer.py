@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import redis
 
-from buffer.admission import BatchSchedule, StageBatch
-from buffer.bodies import BodyWriter
-from buffer.codec import decode_group, encode_group
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
-from buffer.leases import Lease
-from buffer.prompts import PromptMeta, PromptPool
-from buffer.rollout import GroupId, GroupSummary, Rollout, RolloutGroup, VersionSpan
-from buffer.server import EmbeddedRedis, connect
-from buffer.store import Claim, RolloutBuffer
-from buffer.versions import PolicyVersion
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.records.codec import decode_group, encode_group
+from buffer.records.rollout import GroupId, GroupSummary, Rollout, RolloutGroup, VersionSpan
+from buffer.records.versions import PolicyVersion
+from buffer.rules.admission import BatchSchedule, StageBatch
+from buffer.rules.lease_monitor import Lease
+from buffer.store.bodies import BodyWriter
+from buffer.store.rollout_buffer import Claim, RolloutBuffer
 
 LONG = (16, 8192, 32)
 SHORT = (8, 64, 2048)

@@ -15,19 +15,19 @@ from statistics import median
 from typing import Any
 
 from actors.config import ActorsConfig, VllmConfig
-from actors.engine import SamplingLimits
-from actors.generator import StageRules
-from actors.rendering import PromptRenderer
-from actors.spec import UNANNOUNCED, GeneratorSpec, assemble
-from actors.vllm_engine import VllmEngine
-from buffer.admission import BatchSchedule, StageBatch
+from actors.engines.base import SamplingLimits
+from actors.engines.vllm import VllmEngine
+from actors.generator.generator import StageRules
+from actors.generator.spec import UNANNOUNCED, GeneratorSpec, assemble
+from actors.sampling.rendering import PromptRenderer
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig, DifficultyConfig
-from buffer.dataset import read_dataset
-from buffer.prompts import PromptMeta, PromptPool
-from buffer.server import EmbeddedRedis, connect
-from buffer.store import Claim, RolloutBuffer
-from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights
+from buffer.prompts.dataset import read_dataset
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.records.versions import PolicyVersion
+from buffer.rules.admission import BatchSchedule, StageBatch
+from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from buffer.weights.disk import DiskWeights
 from ops.bench.async_simulation import Outcome, Simulation, synchronous_seconds
 from ops.bench.simulated_engine import Cluster
 from ops.bench.tiny_model import write_tiny_model

@@ -91,7 +91,7 @@ def _naive_head(hidden: Any, weight: Any, targets: Any) -> Any:
 
 
 def _kernel_head(hidden: Any, weight: Any, targets: Any) -> Any:
-    from learner.logprobs import head_loss
+    from learner.compute.logprobs import head_loss
 
     def loss(logprobs: Any, entropy: Any, _: slice) -> Any:
         return (logprobs - 0.01 * entropy).sum()

@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from buffer.rollout import RolloutGroup
+from buffer.records.rollout import RolloutGroup
 
 MICRO_BATCH = 4
 

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from buffer.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
-from buffer.versions import PolicyVersion
-from learner.batch import collate
+from buffer.records.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
+from buffer.records.versions import PolicyVersion
+from learner.compute.collate import collate
+from learner.compute.rank import Rank
+from learner.compute.resolve import resolve_layout
 from learner.config import LearnerConfig
-from learner.plan import StepPlan, plan_step
-from learner.rank import Rank
-from learner.resolve import resolve_layout
-from learner.spec import RankSpec
+from learner.rank_spec import RankSpec
+from learner.recipe.plan import StepPlan, plan_step
 
 VOCABULARY = 49_152
 PROMPT, GROUPS, GROUP_SIZE = 48, 3, 4

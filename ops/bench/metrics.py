@@ -12,17 +12,17 @@ import numpy as np
 from prometheus_client import REGISTRY
 from prometheus_client.exposition import generate_latest
 
-from actors.engine import EngineStats, Sample
-from actors.metrics import GeneratorMetrics, observe_group
-from actors.sampling import Graded
-from buffer.outcomes import PASS_RATE_BUCKETS, Outcomes
-from buffer.rollout import VersionSpan
-from buffer.versions import PolicyVersion
-from ops.config import ConfigError
-from ops.metrics.learner_metrics import observe_outcomes, observe_step
-from ops.metrics.prometheus_config import SCRAPE_SECONDS
-from ops.runs import find_run
-from ops.summary import steps_of, total_seconds
+from actors.engines.base import EngineStats, Sample
+from actors.generator.metrics import GeneratorMetrics, observe_group
+from actors.sampling.group_sampler import Graded
+from buffer.records.rollout import VersionSpan
+from buffer.records.versions import PolicyVersion
+from buffer.rules.outcomes import PASS_RATE_BUCKETS, Outcomes
+from ops.config.schema import ConfigError
+from ops.records.runs import find_run
+from ops.records.summary import steps_of, total_seconds
+from ops.telemetry.metrics.learner_metrics import observe_outcomes, observe_step
+from ops.telemetry.metrics.prometheus_config import SCRAPE_SECONDS
 from rewards.metrics import observed
 from rewards.reward import Score
 

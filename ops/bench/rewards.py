@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from rewards.code.container import SandboxUnavailable, interpreter
-from rewards.code.sandbox import Sandbox
+from rewards.code.sandbox.container import SandboxUnavailable, interpreter
+from rewards.code.sandbox.sandbox import Sandbox
 from rewards.config import CodeConfig, MathConfig, RewardsConfig
-from rewards.math_answer import MathReward
+from rewards.math.reward import MathReward
+from rewards.pool.pool import GraderPool
 from rewards.reward import Problem
-from rewards.workers import GraderPool
 
 ORDINARY = [
     (r"\frac{N}{2}", r"\boxed{N/2}"), ("N", r"\boxed{N}"), (r"N\sqrt{13}", r"\boxed{\sqrt{13}\cdot N}"),

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from actors.config import VllmConfig
-from actors.engine import SamplingLimits
-from actors.vllm_engine import VllmEngine
-from buffer.delta_weights import DeltaWeights
-from buffer.private_folder import shared_memory
-from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights
+from actors.engines.base import SamplingLimits
+from actors.engines.vllm import VllmEngine
+from buffer.records.versions import PolicyVersion
+from buffer.weights.delta import DeltaWeights
+from buffer.weights.disk import DiskWeights
+from buffer.weights.scratch import shared_memory
 from ops.bench.tiny_model import write_tiny_model
 from ops.quickstart.smollm import SmolLMUnavailable, build_smollm
 

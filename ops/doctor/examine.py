@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from buffer.config import BufferConfig
-from buffer.dataset import DatasetError, read_dataset
-from ops.config import Config, ConfigError, MetricsConfig, RayConfig
+from buffer.prompts.dataset import DatasetError, read_dataset
+from ops.config.derived import columns_of
+from ops.config.schema import Config, ConfigError, MetricsConfig, RayConfig
 from ops.doctor import machine, services, software
 from ops.doctor.finding import Check, Finding, fail, passed, run_check, warn
-from ops.model_folder import check_model_folder
-from ops.problems import columns_of
+from ops.run.preflight import check_model_folder
 from rewards.config import RewardsConfig
 
 OPTIMIZER_FACTOR = 8

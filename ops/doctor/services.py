@@ -10,11 +10,11 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from buffer.backend.embedded import RedisUnusable, connect, find_server
 from buffer.config import RedisConfig
-from buffer.server import RedisUnusable, connect, find_server
-from ops.config import MetricsConfig, RayConfig
+from ops.config.schema import MetricsConfig, RayConfig
 from ops.doctor.finding import Finding, fail, passed, warn
-from ops.metrics.http import check_access, is_loopback
+from ops.telemetry.metrics.http import check_access, is_loopback
 from rewards.config import CodeConfig
 
 DASHBOARD_PORT = 8265
@@ -103,7 +103,7 @@ def dashboard_open(host: str, port: int = DASHBOARD_PORT) -> bool:
 
 def sandbox(config: CodeConfig) -> Iterator[Finding]:
     """Whether programs from answers can be run apart from everything else; only code problems need it."""
-    from rewards.code.probe import enforcement
+    from rewards.code.sandbox.probe import enforcement
 
     for protection in enforcement(config):
         name = f"sandbox: {protection.name}"

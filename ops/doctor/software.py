@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
+from ops.config.trackers import TrackersConfig
 from ops.doctor.finding import Finding, fail, passed, warn
-from ops.trackers import TrackersConfig
 
 OLDEST_RAY = (2, 52)
 

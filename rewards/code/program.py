@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from rewards.math.final_answer import after_thought
+from rewards.math.extract.final_answer import after_thought
 
 FENCE = re.compile(r"^[ \t>]*(```+|~~~+)[ \t]*([^\s`]*)[^\n`]*$", re.M)
 PYTHON = frozenset(["python", "python3", "py", "py3", "python2", "pypy", "pypy3"])

@@ -14,23 +14,23 @@ import pytest
 from safetensors.numpy import save_file
 
 from actors.config import ActorsConfig
-from actors.engine import SamplingLimits
-from actors.generator import Generator, StageRules
-from actors.scripted_engine import Script, ScriptedEngine
-from actors.spec import UNANNOUNCED
-from buffer.admission import BatchSchedule, StageBatch
+from actors.engines.base import SamplingLimits
+from actors.engines.scripted import Script, ScriptedEngine
+from actors.generator.generator import Generator, StageRules
+from actors.generator.spec import UNANNOUNCED
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig, DifficultyConfig, RedisConfig
-from buffer.dataset import read_dataset
-from buffer.prompts import PromptMeta, PromptPool
-from buffer.rollout import RolloutGroup
-from buffer.selection import load_selection
-from buffer.server import EmbeddedRedis, connect
-from buffer.store import RolloutBuffer, Short
-from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights
+from buffer.prompts.dataset import read_dataset
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.records.rollout import RolloutGroup
+from buffer.records.versions import PolicyVersion
+from buffer.rules.admission import BatchSchedule, StageBatch
+from buffer.rules.selection import load_selection
+from buffer.store.rollout_buffer import RolloutBuffer, Short
+from buffer.weights.disk import DiskWeights
 from ops.bench.tiny_model import write_tiny_model
 from rewards.config import RewardsConfig
-from rewards.workers import GraderPool
+from rewards.pool.pool import GraderPool
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from actors.engine import Sample, SamplingLimits
-from actors.evaluation import Benchmark, summarize
-from actors.scripted_engine import Script, ScriptedEngine
-from buffer.versions import PolicyVersion
+from actors.engines.base import Sample, SamplingLimits
+from actors.engines.scripted import Script, ScriptedEngine
+from actors.sampling.benchmark import Benchmark, summarize
+from buffer.records.versions import PolicyVersion
 
 TEST = SamplingLimits(max_tokens=16, temperature=0.5)
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.config import VllmConfig
-from actors.evaluation import Answer, pass_at, summarize
-from actors.vllm_start import cache_bytes
-from ops.config_file import load_config
-from ops.subject import of_run
+from actors.engines.vllm_start import cache_bytes
+from actors.sampling.benchmark import Answer, pass_at, summarize
+from ops.config.loader import load_config
+from ops.evaluation.target import of_run
 
 CORRECT, WRONG = Answer("correct", False, 10), Answer("wrong", True, 30)
 ERROR = Answer("error", False, 20)

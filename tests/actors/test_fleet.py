@@ -16,21 +16,21 @@ import psutil
 import pytest
 
 from actors.config import ActorsConfig, AutoscaleConfig, HealingConfig, VllmConfig
-from actors.engine import SamplingLimits
-from actors.evaluation import Benchmark
-from actors.evaluation_engine import EvaluationEngine
-from actors.fleet import Fleet
-from actors.generator import StageRules
-from actors.healing import GeneratorDied
-from actors.member import Borrowed, gather
-from actors.roster import Roster
-from actors.spec import GeneratorSpec
-from actors.weights import open_weights
+from actors.engines.base import SamplingLimits
+from actors.fleet.dedicated import EvaluationEngine
+from actors.fleet.fleet import Fleet
+from actors.fleet.handle import Borrowed, gather
+from actors.fleet.healing import GeneratorDied
+from actors.generator.generator import StageRules
+from actors.generator.registry import Roster
+from actors.generator.spec import GeneratorSpec
+from actors.sampling.benchmark import Benchmark
+from actors.weights.locate import open_weights
 from buffer.config import WeightsConfig
-from buffer.versions import PolicyVersion
-from ops.fleet_watch import FleetWatch
-from ops.metrics.live import WaitClock
-from ops.weights import weight_places
+from buffer.records.versions import PolicyVersion
+from ops.run.fleet_supervisor import FleetWatch
+from ops.run.weight_locations import weight_places
+from ops.telemetry.metrics.live import WaitClock
 from rewards.config import RewardsConfig
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -146,16 +146,16 @@ async def scripted(spec: GeneratorSpec, name: str, slot: int, serve_metrics: Any
 
     import numpy as np
 
-    from actors.generator import Generator
-    from actors.scripted_engine import Script, ScriptedEngine
-    from actors.spec import UNANNOUNCED
-    from actors.weights import open_weights
-    from buffer.dataset import read_dataset
-    from buffer.prompts import PromptPool
-    from buffer.selection import load_selection
-    from buffer.server import connect
-    from buffer.store import RolloutBuffer
-    from rewards.workers import GraderPool
+    from actors.engines.scripted import Script, ScriptedEngine
+    from actors.generator.generator import Generator
+    from actors.generator.spec import UNANNOUNCED
+    from actors.weights.locate import open_weights
+    from buffer.backend.embedded import connect
+    from buffer.prompts.dataset import read_dataset
+    from buffer.prompts.pool import PromptPool
+    from buffer.rules.selection import load_selection
+    from buffer.store.rollout_buffer import RolloutBuffer
+    from rewards.pool.pool import GraderPool
 
     class Digits:
         def render(self, messages: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actors.engine import EngineBroken, SamplingLimits
-from actors.generator import Generator
+from actors.engines.base import EngineBroken, SamplingLimits
+from actors.generator.generator import Generator
 
 
 async def trained(run: Any, generators: list[Generator], steps: int, first: int = 0) -> None:
@@ -136,7 +136,7 @@ def test_an_engine_that_fails_ends_the_generator_with_its_own_words(small_run: A
 
 
 def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run: Any) -> None:
-    from actors.scripted_engine import Script
+    from actors.engines.scripted import Script
 
     small_run.publish(0)
     slow = Script(seconds_per_token=0.01, chunk_tokens=4, length=lambda random: 32)

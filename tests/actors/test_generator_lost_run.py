@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from actors import generator, leasing
-from actors.scripted_engine import Script
-from buffer.admission import BatchSchedule, StageBatch
-from buffer.books import Books
-from buffer.prompts import PromptMeta
-from buffer.store import Lost
+from actors.engines.scripted import Script
+from actors.generator import generator
+from actors.generator import group_tasks as leasing
+from buffer.prompts.pool import PromptMeta
+from buffer.rules.admission import BatchSchedule, StageBatch
+from buffer.rules.books import Books
+from buffer.store.rollout_buffer import Lost
 
 
 async def until(condition: Any, seconds: float = 30.0) -> None:

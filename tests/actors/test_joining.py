@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import actors.standalone
+import actors.fleet.external
 from actors.config import ActorsConfig
-from actors.engine import SamplingLimits
-from actors.generator import StageRules
-from actors.roster import Roster
-from actors.scripted_engine import ScriptedEngine
-from actors.spec import UNANNOUNCED, GeneratorSpec, assemble
-from buffer import private_folder
+from actors.engines.base import SamplingLimits
+from actors.engines.scripted import ScriptedEngine
+from actors.generator.generator import StageRules
+from actors.generator.registry import Roster
+from actors.generator.spec import UNANNOUNCED, GeneratorSpec, assemble
+from buffer.backend.embedded import connect
 from buffer.config import RedisConfig
-from buffer.dataset import read_dataset
-from buffer.server import connect
-from buffer.weight_server import WeightServer
-from buffer.weight_stores import TOKEN
-from ops.commands.generator import app
+from buffer.prompts.dataset import read_dataset
+from buffer.weights import scratch as private_folder
+from buffer.weights.http_server import WeightServer
+from buffer.weights.locate import TOKEN
+from ops.commands.jobs.generator import app
 from rewards.config import RewardsConfig
 
 

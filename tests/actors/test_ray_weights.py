@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from actors import ray_weights
-from actors.ray_weights import RayWeights, weight_board
-from buffer.delta_weights import DeltaWeights
-from buffer.http_weights import HttpWeights
-from buffer.manifest import TornWeights, VersionGone, WeightsError
-from buffer.versions import PolicyVersion
-from buffer.weight_server import WeightServer
-from buffer.weights import DiskWeights
+from actors.weights import ray_store as ray_weights
+from actors.weights.ray_store import RayWeights, weight_board
+from buffer.records.versions import PolicyVersion
+from buffer.weights.delta import DeltaWeights
+from buffer.weights.disk import DiskWeights
+from buffer.weights.http_client import HttpWeights
+from buffer.weights.http_server import WeightServer
+from buffer.weights.manifest import TornWeights, VersionGone, WeightsError
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.rendering import PromptRenderer, PromptTooLong
+from actors.sampling.rendering import PromptRenderer, PromptTooLong
 
 USER = {"role": "user", "content": "1+2="}
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[a]"

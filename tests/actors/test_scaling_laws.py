@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.autoscale import Autoscaler, Autoscaling, Windows
 from actors.config import AutoscaleConfig, HealingConfig
-from actors.healing import Pulse, SlotHealth
-from actors.idle import IdleClock
-from actors.slots import Slots
+from actors.fleet.autoscale import Autoscaler, Autoscaling, Windows
+from actors.fleet.healing import Pulse, SlotHealth
+from actors.fleet.slots import Slots
+from actors.generator.idle import IdleClock
 
 AUTOSCALE = AutoscaleConfig(least=1, most=4, window_seconds=10.0, up_at=0.2, down_at=0.3, patience=2)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from actors import tasks
+from actors import aio as tasks
 
 
 def test_what_ends_is_waited_for_and_what_does_not_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from actors.config import ThinkingConfig
-from actors.engine import Sample, SamplingLimits
-from actors.scripted_engine import Script, ScriptedEngine
-from actors.thinking import ThinkingEngine
-from buffer.rollout import VersionSpan
-from buffer.versions import PolicyVersion
+from actors.engines.base import Sample, SamplingLimits
+from actors.engines.scripted import Script, ScriptedEngine
+from actors.engines.thinking import ThinkingEngine
+from buffer.records.rollout import VersionSpan
+from buffer.records.versions import PolicyVersion
 
 MARK = 5
 VERSION = PolicyVersion(1, 0)

@@ -16,10 +16,10 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from actors.config import VllmConfig
-from actors.engine import Sample, SamplingLimits, WeightsRefused
-from actors.vllm_engine import VllmEngine
-from buffer.rollout import VersionSpan
-from buffer.versions import PolicyVersion
+from actors.engines.base import Sample, SamplingLimits, WeightsRefused
+from actors.engines.vllm import VllmEngine
+from buffer.records.rollout import VersionSpan
+from buffer.records.versions import PolicyVersion
 from ops.cli import app
 
 CONFIG = VllmConfig(

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import redis
 
-from buffer.admission import BatchSchedule, StageBatch
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
-from buffer.leases import Lease
-from buffer.prompts import PromptMeta, PromptPool
-from buffer.rollout import Rollout, RolloutGroup, VersionSpan
-from buffer.server import EmbeddedRedis, connect
-from buffer.store import RolloutBuffer
-from buffer.versions import PolicyVersion
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.records.rollout import Rollout, RolloutGroup, VersionSpan
+from buffer.records.versions import PolicyVersion
+from buffer.rules.admission import BatchSchedule, StageBatch
+from buffer.rules.lease_monitor import Lease
+from buffer.store.rollout_buffer import RolloutBuffer
 
 MakeGroup = Callable[..., RolloutGroup]
 

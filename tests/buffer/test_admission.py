@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buffer.admission import Admission, BatchSchedule, StageBatch, worst_case_bytes
-from buffer.store import Claim
-from buffer.versions import PolicyVersion
+from buffer.records.versions import PolicyVersion
+from buffer.rules.admission import Admission, BatchSchedule, StageBatch, worst_case_bytes
+from buffer.store.rollout_buffer import Claim
 
 TWO_STAGES = BatchSchedule((StageBatch(0, 4, 2), StageBatch(3, 2, 2)), steps=6)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import redis
 
-from buffer.codec import decode_group, encode_group
+from buffer.records.codec import decode_group, encode_group
 from ops.bench import buffer as bench
 
 

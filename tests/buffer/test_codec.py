@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buffer.codec import (
+from buffer.records.codec import (
     CorruptBody,
     DecodeLimits,
     decode_group,
@@ -23,8 +23,8 @@ from buffer.codec import (
     encode_group,
     encode_summary,
 )
-from buffer.rollout import FINISHES, GroupId, Rollout, RolloutGroup, VersionSpan
-from buffer.versions import PolicyVersion
+from buffer.records.rollout import FINISHES, GroupId, Rollout, RolloutGroup, VersionSpan
+from buffer.records.versions import PolicyVersion
 from rewards.reward import VERDICTS
 
 FLOATS = st.floats(-100, 0, width=32)

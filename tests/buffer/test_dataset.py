@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer.dataset import DatasetError, NoUsableRow, read_dataset
-from buffer.row import BadRow, Columns, final_answer, read_row, without_none
-from rewards.code.tests import read_tests
+from buffer.prompts.dataset import DatasetError, NoUsableRow, read_dataset
+from buffer.prompts.row import BadRow, Columns, final_answer, read_row, without_none
+from rewards.code.test_cases import read_tests
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -235,7 +235,7 @@ def test_errors_name_the_file_and_the_fix(tmp_path: Path) -> None:
 
 
 def test_rows_beyond_memory_and_from_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buffer.dataset._IN_MEMORY_BYTES", 1 << 12)
+    monkeypatch.setattr("buffer.prompts.dataset._IN_MEMORY_BYTES", 1 << 12)
     rows = [skywork(index, extra_info={"filler": "x" * index * 100}) for index in range(50)]
     dataset = read_dataset(write_lines(tmp_path / "a.jsonl", rows))
     wrong: list[int] = []

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from buffer.delta_weights import DeltaWeights
-from buffer.manifest import TornWeights
-from buffer.patch import BadPatch, apply_patch, make_patch
-from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights
+from buffer.records.versions import PolicyVersion
+from buffer.weights.delta import DeltaWeights
+from buffer.weights.disk import DiskWeights
+from buffer.weights.manifest import TornWeights
+from buffer.weights.patch import BadPatch, apply_patch, make_patch
 
 Tensors = dict[str, np.ndarray]
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from buffer.delta_weights import DeltaWeights
-from buffer.http_weights import HttpWeights
-from buffer.manifest import TornWeights, VersionGone, WeightsError
-from buffer.versions import PolicyVersion
-from buffer.weight_server import WeightServer
-from buffer.weights import DiskWeights
+from buffer.records.versions import PolicyVersion
+from buffer.weights.delta import DeltaWeights
+from buffer.weights.disk import DiskWeights
+from buffer.weights.http_client import HttpWeights
+from buffer.weights.http_server import WeightServer
+from buffer.weights.manifest import TornWeights, VersionGone, WeightsError
 
 
 def version(step: int) -> PolicyVersion:

@@ -13,16 +13,16 @@ import redis
 import yaml
 from typer.testing import CliRunner
 
-from buffer.acl import LIMITS, ROLES, acl_rules
+from buffer.backend.acl import LIMITS, ROLES, acl_rules
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import RedisConfig
-from buffer.inspection import RunInspector, purge, runs
-from buffer.prompts import PromptPool
-from buffer.server import EmbeddedRedis, connect
-from buffer.store import Claim, RolloutBuffer
-from buffer.versions import PolicyVersion
-from ops import keeper
-from ops.commands.buffer import app
-from ops.config_file import load_config
+from buffer.prompts.pool import PromptPool
+from buffer.records.versions import PolicyVersion
+from buffer.store.inspection import RunInspector, purge, runs
+from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from ops.commands.observe.buffer import app
+from ops.config.loader import load_config
+from ops.run import buffer_supervisor as keeper
 
 Ask = Callable[..., Any]
 

@@ -20,12 +20,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from buffer.admission import Admission, BatchSchedule, StageBatch
 from buffer.config import BufferConfig
-from buffer.leases import Lease
-from buffer.prompts import PromptMeta, PromptPool
-from buffer.store import Claim, Fenced, Lost, RolloutBuffer
-from buffer.versions import Ancestry, Lineage, PolicyVersion
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.records.versions import Ancestry, Lineage, PolicyVersion
+from buffer.rules.admission import Admission, BatchSchedule, StageBatch
+from buffer.rules.lease_monitor import Lease
+from buffer.store.rollout_buffer import Claim, Fenced, Lost, RolloutBuffer
 
 STAGES = (StageBatch(0, 3, 2), StageBatch(3, 2, 2), StageBatch(6, 4, 2))
 SCHEDULE = BatchSchedule(STAGES)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from buffer import private_folder as module
-from buffer.private_folder import private_folder, sweep
+from buffer.weights import scratch as module
+from buffer.weights.scratch import private_folder, sweep
 
 HOLDER = """
 import sys, time
-from buffer import private_folder as module
+from buffer.weights import scratch as module
 from pathlib import Path
 module.shared_memory = lambda: Path(sys.argv[1])
 folder = module.private_folder("weights")

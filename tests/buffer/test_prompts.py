@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from buffer.prompts import PromptMeta, PromptPool
-from buffer.store import Lost, RolloutBuffer
-from buffer.versions import PolicyVersion
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.records.versions import PolicyVersion
+from buffer.store.rollout_buffer import Lost, RolloutBuffer
 
 
 def draw_all(world: Any, n: int, rewards: tuple[float, ...] = (0.0, 1.0)) -> list[tuple[int, int]]:
@@ -156,7 +156,7 @@ def test_a_snapshot_brings_the_pool_back_without_what_was_unfinished(make_world:
 
 
 def world_schedule(batch: int) -> Any:
-    from buffer.admission import BatchSchedule, StageBatch
+    from buffer.rules.admission import BatchSchedule, StageBatch
 
     return BatchSchedule((StageBatch(0, batch, 2),))
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer.books import books_from_counts
 from buffer.config import DifficultyConfig
-from buffer.difficulty import (
+from buffer.records.rollout import GroupId, GroupSummary
+from buffer.records.versions import PolicyVersion
+from buffer.rules.books import books_from_counts
+from buffer.rules.difficulty import (
     PromptHistory,
     SamplingBudget,
     Standing,
@@ -19,10 +21,8 @@ from buffer.difficulty import (
     standing,
     worth_starting,
 )
-from buffer.leases import HeldLease, LeaseJudge
-from buffer.rollout import GroupId, GroupSummary
-from buffer.selection import is_flat, load_selection, statistics_rewards
-from buffer.versions import PolicyVersion
+from buffer.rules.lease_monitor import HeldLease, LeaseJudge
+from buffer.rules.selection import is_flat, load_selection, statistics_rewards
 
 
 def summary(
@@ -180,11 +180,11 @@ def test_named_strategies() -> None:
     assert load_selection("nonflat")(lopsided, "none")
     assert not load_selection("top_variance")(lopsided, "none")
     assert load_selection("top_variance")(even, "none")
-    assert load_selection("buffer.selection:nonflat") is load_selection("nonflat")
+    assert load_selection("buffer.rules.selection:nonflat") is load_selection("nonflat")
     for name, complaint in [
         ("best", "use one of nonflat"),
         ("no.such:thing", "cannot be imported"),
-        ("buffer.selection:FLAT", "not a function"),
+        ("buffer.rules.selection:FLAT", "not a function"),
     ]:
         with pytest.raises(ValueError, match=complaint):
             load_selection(name)

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from buffer import connection, server
+from buffer.backend import connection
+from buffer.backend import embedded as server
+from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import RedisConfig
-from buffer.server import EmbeddedRedis, RedisUnusable, connect
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_its_files_are_taken_up_again(folder: Path) -> None:
 
 def test_it_ends_when_its_parent_is_killed(folder: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from buffer.server import EmbeddedRedis\n"
+        "import sys, time; from pathlib import Path; from buffer.backend.embedded import EmbeddedRedis\n"
         f"s = EmbeddedRedis(Path({str(folder)!r})); s.start(); print(s.process.pid, flush=True)\n"
         "time.sleep(600)"
     )

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from buffer.admission import BatchSchedule, StageBatch
-from buffer.books import DROP_REASONS, Books
-from buffer.store import Claim, CorruptGroup, Fenced, Lost, RolloutBuffer, Short, WrongStep
-from buffer.versions import Lineage, PolicyVersion
+from buffer.records.versions import Lineage, PolicyVersion
+from buffer.rules.admission import BatchSchedule, StageBatch
+from buffer.rules.books import DROP_REASONS, Books
+from buffer.store.rollout_buffer import Claim, CorruptGroup, Fenced, Lost, RolloutBuffer, Short, WrongStep
 
 
 def test_the_way_of_a_group(make_world: Any) -> None:

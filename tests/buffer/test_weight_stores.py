@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from buffer import private_folder
 from buffer.config import WeightsConfig, WeightServerConfig
-from buffer.delta_weights import DeltaWeights
-from buffer.http_weights import HttpWeights
-from buffer.versions import PolicyVersion
-from buffer.weight_server import WeightServer
-from buffer.weight_stores import TOKEN, open_store, weights_token
-from buffer.weights import DiskWeights
+from buffer.records.versions import PolicyVersion
+from buffer.weights import scratch as private_folder
+from buffer.weights.delta import DeltaWeights
+from buffer.weights.disk import DiskWeights
+from buffer.weights.http_client import HttpWeights
+from buffer.weights.http_server import WeightServer
+from buffer.weights.locate import TOKEN, open_store, weights_token
 
 
 @pytest.fixture(autouse=True)

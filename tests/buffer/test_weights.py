@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights, TornWeights, VersionGone, WeightsError
+from buffer.records.versions import PolicyVersion
+from buffer.weights.disk import DiskWeights, TornWeights, VersionGone, WeightsError
 
 
 def version(step: int, lineage: int = 1) -> PolicyVersion:

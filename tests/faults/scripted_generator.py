@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from actors.scripted_engine import Script, ScriptedEngine
-from actors.spec import UNANNOUNCED, GeneratorSpec, assemble
-from buffer.dataset import read_dataset
-from buffer.server import connect
+from actors.engines.scripted import Script, ScriptedEngine
+from actors.generator.spec import UNANNOUNCED, GeneratorSpec, assemble
+from buffer.backend.embedded import connect
+from buffer.prompts.dataset import read_dataset
 
 SCRIPT = Script(seconds_per_token=0.01, chunk_tokens=4, length=lambda random: int(random.integers(8, 40)))
 

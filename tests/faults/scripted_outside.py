@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from actors.generator import Generator
-from actors.scripted_engine import Script, ScriptedEngine
-from actors.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, assemble
-from actors.standalone import join_run, supervise
+from actors.engines.scripted import Script, ScriptedEngine
+from actors.fleet.external import join_run, supervise
+from actors.generator.generator import Generator
+from actors.generator.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, assemble
+from buffer.backend.embedded import connect
 from buffer.config import RedisConfig
-from buffer.dataset import read_dataset
-from buffer.server import connect
-from ops.config import MetricsConfig
-from ops.generator_process import main
+from buffer.prompts.dataset import read_dataset
+from ops.config.schema import MetricsConfig
+from ops.run.generator_process import main
 
 VOCABULARY = 8
 

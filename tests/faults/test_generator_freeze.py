@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from actors.config import ActorsConfig
-from actors.engine import SamplingLimits
-from actors.generator import StageRules
-from actors.roster import Roster
-from actors.spec import GeneratorSpec
+from actors.engines.base import SamplingLimits
+from actors.generator.generator import StageRules
+from actors.generator.registry import Roster
+from actors.generator.spec import GeneratorSpec
 from rewards.config import RewardsConfig
 
 PROGRAM = Path(__file__).with_name("scripted_generator.py")

@@ -15,15 +15,15 @@ import psutil
 import pytest
 
 from actors.config import ActorsConfig, VllmConfig
-from actors.engine import SamplingLimits
-from actors.generator import StageRules
-from actors.roster import Roster
-from actors.spec import GeneratorSpec
+from actors.engines.base import SamplingLimits
+from actors.generator.generator import StageRules
+from actors.generator.registry import Roster
+from actors.generator.spec import GeneratorSpec
 from rewards.config import RewardsConfig
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
-COMMAND = "from ops.commands.generator import app; app()"
+COMMAND = "from ops.commands.jobs.generator import app; app()"
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from actors.config import ActorsConfig
-from actors.roster import Roster
-from actors.spec import GeneratorSpec
-from buffer.server import connect
-from ops.config_file import load_config
-from ops.folder import RunFolder
-from ops.metrics.run_metrics import RunMetrics
+from actors.generator.registry import Roster
+from actors.generator.spec import GeneratorSpec
+from buffer.backend.embedded import connect
+from ops.config.loader import load_config
+from ops.records.folder import RunFolder
+from ops.telemetry.metrics.run_metrics import RunMetrics
 from rewards.config import RewardsConfig
 
 pytestmark = pytest.mark.skipif(

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from buffer.backend.embedded import EmbeddedRedis
 from buffer.config import BufferConfig
-from buffer.server import EmbeddedRedis
-from buffer.versions import PolicyVersion
-from learner.checkpoint import newest_complete
+from buffer.records.versions import PolicyVersion
+from learner.checkpoint.checkpoint import newest_complete
+from learner.checkpoint.lineages import recorded_lineages
 from learner.config import LearnerConfig
-from learner.lineages import recorded_lineages
-from learner.stages import Schedule, StageConfig
+from learner.recipe.schedule import Schedule, StageConfig
 
 TESTS = Path(__file__).parents[1]
 STAGE = StageConfig(response_limit=24, prompts_per_step=3, group_size=4)

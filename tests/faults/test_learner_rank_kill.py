@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import ray
 
+from buffer.backend.embedded import EmbeddedRedis
 from buffer.config import BufferConfig
-from buffer.server import EmbeddedRedis
-from buffer.versions import PolicyVersion
+from buffer.records.versions import PolicyVersion
 from learner.config import CheckpointConfig, LearnerConfig
-from learner.ranks import RankDied, RankGroup
-from learner.stages import Schedule, StageConfig
+from learner.coordinator.rank_group import RankDied, RankGroup
+from learner.recipe.schedule import Schedule, StageConfig
 
 TESTS = Path(__file__).parents[1]
 CONFIG = LearnerConfig(lr=1e-3, ranks=2, zero_stage=2, checkpoint=CheckpointConfig(every=2))

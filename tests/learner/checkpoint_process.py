@@ -13,11 +13,11 @@ from pathlib import Path
 
 def main(model: Path, weights: Path, run: Path) -> None:
     os.environ.update(DS_ACCELERATOR="cpu", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
-    from buffer.versions import PolicyVersion
-    from learner.checkpoint import Checkpoints
+    from buffer.records.versions import PolicyVersion
+    from learner.checkpoint.checkpoint import Checkpoints
+    from learner.compute.rank import Rank
     from learner.config import CheckpointConfig, LearnerConfig
-    from learner.rank import Rank
-    from learner.spec import RankSpec
+    from learner.rank_spec import RankSpec
 
     rank = Rank(RankSpec(weights, LearnerConfig(), lambda: None, lambda: None), 0, 1)
     rank.join("127.0.0.1", rank.listen("127.0.0.1"))

@@ -14,24 +14,24 @@ import pytest
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before anything imports deepspeed
 
-from buffer.admission import BatchSchedule, StageBatch
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
-from buffer.leases import Lease
-from buffer.prompts import PromptMeta, PromptPool
-from buffer.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
-from buffer.server import EmbeddedRedis, connect
-from buffer.store import RolloutBuffer
-from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights, StoreUnavailable
-from learner.checkpoint import Checkpoints
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.records.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
+from buffer.records.versions import PolicyVersion
+from buffer.rules.admission import BatchSchedule, StageBatch
+from buffer.rules.lease_monitor import Lease
+from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.weights.disk import DiskWeights, StoreUnavailable
+from learner.checkpoint.checkpoint import Checkpoints
 from learner.config import LearnerConfig
-from learner.loop import Learner
+from learner.coordinator.loop import Learner
+from learner.coordinator.report import StepReport
 from learner.memory import ModelShape, model_shape
-from learner.plan import StepPlan
-from learner.report import StepReport
-from learner.spec import RankOutOfMemory, RankSpec
-from learner.stages import Schedule
-from learner.stats import StepStats
+from learner.rank_spec import RankOutOfMemory, RankSpec
+from learner.recipe.plan import StepPlan
+from learner.recipe.schedule import Schedule
+from learner.recipe.stats import StepStats
 
 VOCABULARY = 29
 
@@ -146,7 +146,7 @@ class LocalRanks:
     def restart(self) -> None:
         import torch
 
-        from learner.rank import Rank
+        from learner.compute.rank import Rank
 
         os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
         self.spec = RankSpec(**{**self.spec.__dict__, "config": self.config})
@@ -169,7 +169,7 @@ class LocalRanks:
         try:
             return StepStats.merge([self.rank.update(plan)])
         except RankOutOfMemory as error:
-            from learner.ranks import OutOfMemory
+            from learner.coordinator.rank_group import OutOfMemory
 
             raise OutOfMemory(str(error)) from error
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 def main(folder: Path, url: str, model: Path, until: int, lives: list[tuple[str, int]]) -> None:
     os.environ["DS_ACCELERATOR"] = "cpu"
-    import learner.rank  # noqa: F401 - before the fork
+    import learner.compute.rank  # noqa: F401 - before the fork
 
     ends = []
     for moment, step in lives:
@@ -48,7 +48,7 @@ def train(folder: Path, url: str, model: Path, until: int, moment: str, step: in
 
     from buffer.config import BufferConfig
     from learner.config import CheckpointConfig, EntropyConfig, LearnerConfig
-    from learner.stages import Schedule, StageConfig
+    from learner.recipe.schedule import Schedule, StageConfig
 
     config = LearnerConfig(
         lr=1e-3,

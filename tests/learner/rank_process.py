@@ -35,8 +35,8 @@ M_MMAP_THRESHOLD = -3
 def main(folder: Path) -> int:
     os.environ["DS_ACCELERATOR"] = "cpu"
 
-    import learner.rank  # before the fork
-    import learner.weights
+    import learner.checkpoint.hf_files
+    import learner.compute.rank  # before the fork
 
     learner.weights.SHARD_BYTES = 1  # a file per tensor: a disk is full in the middle of a gather
 
@@ -69,7 +69,7 @@ def convert(engine: str, target: str, here: bool) -> None:
     """By the learner, or as it does but without importing everything again."""
     from deepspeed.checkpoint import ds_to_universal
 
-    from learner.universal import conversion, to_universal
+    from learner.checkpoint.reshard import conversion, to_universal
 
     if not here:
         to_universal(Path(engine), Path(target), 200)
@@ -114,9 +114,9 @@ class Case:
     def build(self) -> Any:
         from deepspeed.runtime.sequence_parallel import parallel_state_sp
 
-        from buffer.weights import DiskWeights
-        from learner.rank import Rank
-        from learner.spec import RankSpec
+        from buffer.weights.disk import DiskWeights
+        from learner.compute.rank import Rank
+        from learner.rank_spec import RankSpec
 
         parallel_state_sp._release_sequence_parallel_groups()  # a real rank makes them once in its life
         spec = RankSpec(
@@ -139,7 +139,7 @@ class Case:
         return [self.batches[seed][index] for seed, index in groups]
 
     def train(self) -> None:
-        from learner.spec import RankOutOfMemory
+        from learner.rank_spec import RankOutOfMemory
 
         for step, seed in self.steps:
             try:
@@ -158,7 +158,7 @@ class Case:
                 self.actor.save(Path(self.row["save"]["folder"]))
 
     def update(self, step: int, seed: int) -> Any:
-        from learner.plan import plan_step
+        from learner.recipe.plan import plan_step
 
         plan = plan_step(
             [group.summary for group in self.batches[seed]],
@@ -196,7 +196,7 @@ class Case:
         """Why it fails in the middle of a gather where files may not grow, and the tensors when they may."""
         from safetensors.torch import load_file
 
-        from buffer.versions import PolicyVersion
+        from buffer.records.versions import PolicyVersion
 
         width = 2 if self.config.dtype == "bfloat16" else 4
         with limited(resource.RLIMIT_FSIZE, 1250 * width):  # an attention matrix, but not one of the MLP

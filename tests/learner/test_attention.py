@@ -17,12 +17,12 @@ from transformers import (
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from learner import attention
-from learner.attention import VARLEN, bounds_arguments, sequence_bounds
+from learner.compute import attention
+from learner.compute.attention import VARLEN, bounds_arguments, sequence_bounds
+from learner.compute.model import ModelUnusable, load_model
+from learner.compute.resolve import resolve_attention, resolve_layout
 from learner.config import LearnerConfig
-from learner.model import ModelUnusable, load_model
-from learner.resolve import resolve_attention, resolve_layout
-from learner.stages import Schedule, StageConfig
+from learner.recipe.schedule import Schedule, StageConfig
 
 PLACES = torch.tensor([[*range(7), *range(9), *range(4)], [*range(20)]])
 SEQUENCES = [(0, 0, 7), (0, 7, 16), (0, 16, 20), (1, 0, 20)]

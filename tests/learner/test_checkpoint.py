@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from buffer.versions import Lineage, PolicyVersion
-from learner.checkpoint import CheckpointError, Checkpoints, newest_complete
+from buffer.records.versions import Lineage, PolicyVersion
+from learner.checkpoint.checkpoint import CheckpointError, Checkpoints, newest_complete
+from learner.checkpoint.lineages import FILE, largest_lineage, record_lineage, recorded_lineages
 from learner.config import CheckpointConfig, LearnerConfig
-from learner.lineages import FILE, largest_lineage, record_lineage, recorded_lineages
-from learner.stages import Schedule, StageConfig
+from learner.recipe.schedule import Schedule, StageConfig
 
 
 def write(checkpoints: Checkpoints, lineage: int, step: int, state: dict | None = None):
@@ -90,7 +90,7 @@ def test_lineages_survive_a_line_cut_short(tmp_path):
     ("zero_stage", "dtype"), [(0, "float32"), (1, "float32"), (1, "bfloat16"), (3, "float32")]
 )
 def test_an_export_loads_in_transformers_with_the_trained_weights(make_run, tmp_path, zero_stage, dtype):
-    from learner.export import export_checkpoint
+    from learner.checkpoint.export import export_checkpoint
 
     config = LearnerConfig(lr=1e-2, zero_stage=zero_stage, zero_persist=0, dtype=dtype)
     run = make_run(Schedule([StageConfig(response_limit=24, prompts_per_step=2, group_size=4)], config))

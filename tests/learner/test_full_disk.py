@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import torch
 
-from buffer.versions import PolicyVersion
-from buffer.weights import DiskWeights, StoreUnavailable, WeightsError
-from learner.checkpoint import CheckpointError
+from buffer.records.versions import PolicyVersion
+from buffer.weights.disk import DiskWeights, StoreUnavailable, WeightsError
+from learner.checkpoint.checkpoint import CheckpointError
+from learner.checkpoint.hf_files import tensor_writer
 from learner.config import CheckpointConfig, LearnerConfig
-from learner.loop import Learner
+from learner.coordinator.loop import Learner
 from learner.memory import checkpoint_bytes, model_shape
-from learner.stages import Schedule, StageConfig
-from learner.weights import tensor_writer
+from learner.recipe.schedule import Schedule, StageConfig
 
 
 @contextmanager

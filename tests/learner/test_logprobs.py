@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import learner.logprobs
-from learner.logprobs import head_logprobs, head_loss
+import learner.compute.logprobs
+from learner.compute.logprobs import head_logprobs, head_loss
 
 
 def dense(hidden, weight, targets, tau):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from buffer.versions import PolicyVersion
+from buffer.records.versions import PolicyVersion
 from learner.config import CheckpointConfig, EntropyConfig, LearnerConfig
-from learner.loop import LearnerStarved, NonFinite
-from learner.resume import ResumeRefused
-from learner.stages import Schedule, StageConfig
+from learner.coordinator.loop import LearnerStarved, NonFinite
+from learner.coordinator.resume import ResumeRefused
+from learner.recipe.schedule import Schedule, StageConfig
 
 NEVER = threading.Event()
 LEARNER = LearnerConfig(
@@ -169,8 +169,8 @@ def test_a_resume_with_another_model_is_refused(make_run, untied_model):
 
 
 def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(make_run, monkeypatch):
-    from learner.engine import DeepSpeedEngine
-    from learner.ranks import OutOfMemory
+    from learner.compute.engine import DeepSpeedEngine
+    from learner.coordinator.rank_group import OutOfMemory
 
     run = make_run(schedule())
     learner = run.learner()

@@ -14,13 +14,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from buffer.rollout import Rollout, RolloutGroup
-from learner.batch import collate
+from buffer.records.rollout import Rollout, RolloutGroup
+from learner.compute.collate import collate
+from learner.compute.model import PolicyModel
 from learner.config import LearnerConfig
-from learner.magic import token_sums, token_terms
-from learner.model import PolicyModel
-from learner.plan import Layout, plan_step
-from learner.stats import SUMS
+from learner.recipe.magic import token_sums, token_terms
+from learner.recipe.plan import Layout, plan_step
+from learner.recipe.stats import SUMS
 
 ALPHA, STEP = 0.03, 3
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.config import LearnerConfig
-from learner.packing import balance, pack_rows, packed_micro_batches, padded_micro_batches
-from learner.plan import Layout, counted_tokens, kept_groups, plan_step
+from learner.recipe.packing import balance, pack_rows, packed_micro_batches, padded_micro_batches
+from learner.recipe.plan import Layout, counted_tokens, kept_groups, plan_step
 
 lengths_lists = st.lists(st.integers(1, 50), max_size=40)
 

@@ -7,7 +7,7 @@ import ray
 from ray.exceptions import ActorDiedError, OutOfMemoryError
 
 from learner.config import LearnerConfig
-from learner.ranks import OutOfMemory, RankDied, RankGroup, _gpus
+from learner.coordinator.rank_group import OutOfMemory, RankDied, RankGroup, _gpus
 
 
 @pytest.mark.parametrize(

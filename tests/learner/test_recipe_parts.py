@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer.rollout import GroupId, GroupSummary
-from buffer.versions import PolicyVersion
-from learner.advantage import group_advantages
+from buffer.records.rollout import GroupId, GroupSummary
+from buffer.records.versions import PolicyVersion
 from learner.config import EntropyConfig, LearnerConfig
-from learner.entropy import AdaptiveEntropy, sampled_entropy
-from learner.resume import ResumeRefused, changed_settings
-from learner.stages import Schedule, StageConfig
+from learner.coordinator.resume import ResumeRefused, changed_settings
+from learner.recipe.advantage import group_advantages
+from learner.recipe.entropy import AdaptiveEntropy, sampled_entropy
+from learner.recipe.schedule import Schedule, StageConfig
 
 
 def group(rewards, verdicts=None, finishes=None, lengths=None, forced=None, sums=None) -> GroupSummary:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ops.alerts import RULES, RUNBOOK
-from ops.dashboards.catalogue import DASHBOARDS
+from ops.telemetry.alerts import RULES, RUNBOOK
+from ops.telemetry.dashboards.catalogue import DASHBOARDS
 
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="needs promtool: apt-get install prometheus")

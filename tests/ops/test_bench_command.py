@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from ops.commands import bench
+from ops.commands.jobs import bench
 
 
 def test_every_module_that_measures_is_listed() -> None:

@@ -14,8 +14,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ops.config import Config, ConfigError
-from ops.config_file import RECIPES, apply_override, explain, load_config
+from ops.config.loader import RECIPES, apply_override, explain, load_config
+from ops.config.schema import Config, ConfigError
 
 MINIMAL = {
     "run": {"name": "r", "steps": 3},
@@ -126,7 +126,9 @@ def test_a_mistake_is_told_without_loading_the_engines(minimal: Path) -> None:
     assert "did you mean 'steps'" in result.stderr
 
 
-@pytest.mark.parametrize("module", ["buffer.store", "buffer.dataset", "rewards.workers", "ops.run"])
+@pytest.mark.parametrize(
+    "module", ["buffer.store.rollout_buffer", "buffer.prompts.dataset", "rewards.pool.pool", "ops.run.run"]
+)
 def test_light_modules_load_no_engine(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'torch', 'vllm', 'ray', 'deepspeed'}} & set(sys.modules)))"
     result = subprocess.run(

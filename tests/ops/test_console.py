@@ -8,7 +8,7 @@ import sys
 import pytest
 from rich.table import Table
 
-from ops.console import stderr, stdout
+from ops.display.console import stderr, stdout
 
 
 @pytest.mark.parametrize("columns", [None, "40"])
@@ -30,7 +30,7 @@ def test_a_piped_table_is_never_cut(
 def test_what_libraries_and_their_processes_print_is_not_the_result() -> None:
     script = """
 import subprocess
-from ops.console import result_only
+from ops.display.console import result_only
 print("begun")
 with result_only():
     print("a library")

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from ops.commands.dashboards import app
-from ops.dashboards.catalogue import DASHBOARDS, GOLDEN
-from ops.dashboards.panel import Dashboard, Panel, Query, Row
+from ops.commands.observe.dashboards import app
+from ops.telemetry.dashboards.catalogue import DASHBOARDS, GOLDEN
+from ops.telemetry.dashboards.panel import Dashboard, Panel, Query, Row
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)

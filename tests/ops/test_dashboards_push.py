@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ops.commands.dashboards import app
-from ops.dashboards.catalogue import DASHBOARDS
-from ops.dashboards.grafana import Grafana, GrafanaError
+from ops.commands.observe.dashboards import app
+from ops.telemetry.dashboards.catalogue import DASHBOARDS
+from ops.telemetry.dashboards.grafana import Grafana, GrafanaError
 
 TOKEN = "glsa_right"
 

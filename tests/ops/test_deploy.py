@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 import yaml
 
-from ops.config_file import load_config
+from ops.config.loader import load_config
 
 DEPLOY = Path(__file__).parents[2] / "ops/deploy"
 ROOT = DEPLOY.parents[1]
@@ -163,7 +163,7 @@ def test_generators_scale_apart_from_the_learner() -> None:
 def test_the_generators_are_started_with_options_that_exist() -> None:
     from typer.main import get_command
 
-    from ops.commands.generator import app
+    from ops.commands.jobs.generator import app
 
     container = one("Deployment", "magicrl-generators")["spec"]["template"]["spec"]["containers"][0]
     command, *options = container["args"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ops.config_file import load_config
+from ops.config.loader import load_config
 
 SCRIPT = Path(__file__).parents[2] / "ops/deploy/slurm.sh"
 STUBS = {

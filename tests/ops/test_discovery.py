@@ -20,13 +20,13 @@ import redis
 import yaml
 from prometheus_client import CollectorRegistry, Gauge
 
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
-from buffer.server import EmbeddedRedis, connect
-from ops.alerts import RULES
-from ops.metrics.http import MetricsServer, is_loopback
-from ops.metrics.prometheus_config import prometheus_config
-from ops.metrics.server import MetricsEndpoint
-from ops.metrics.targets import FORGET_SECONDS, Target, Targets
+from ops.telemetry.alerts import RULES
+from ops.telemetry.metrics.http import MetricsServer, is_loopback
+from ops.telemetry.metrics.prometheus_config import prometheus_config
+from ops.telemetry.metrics.server import MetricsEndpoint
+from ops.telemetry.metrics.targets import FORGET_SECONDS, Target, Targets
 
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="needs prometheus: apt-get install prometheus"

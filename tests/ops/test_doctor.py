@@ -16,14 +16,14 @@ import yaml
 from typer.testing import CliRunner
 
 from actors.config import ActorsConfig
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import RedisConfig
-from buffer.server import EmbeddedRedis, connect
 from learner.config import LearnerConfig
-from ops.commands.doctor import app
-from ops.config import MetricsConfig, RayConfig
+from ops.commands.jobs.doctor import app
+from ops.config.schema import MetricsConfig, RayConfig
+from ops.config.trackers import MlflowConfig, TrackersConfig, WandbConfig
 from ops.doctor import machine, services, software
 from ops.doctor.finding import Finding, Status, passed, run_check
-from ops.trackers import MlflowConfig, TrackersConfig, WandbConfig
 
 
 def statuses(findings: Iterator[Finding]) -> dict[str, Status]:

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ops.commands import fleet
+from ops.commands.observe import fleet
 
 NODES = ("ip-10-0-113-42.eu-west-1.compute.internal", "magicrl-generators-7c9d8f6b5-x2x7k")
 REPORTS = [

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ops.config import Config, ConfigError
-from ops.config_file import load_config
-from ops.folder import LineLog, RunFolder, append_line, read_lines
+from ops.config.loader import load_config
+from ops.config.schema import Config, ConfigError
+from ops.records.folder import LineLog, RunFolder, append_line, read_lines
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 PROGRAM = """
 import os, signal, sys, pathlib
-from ops import logs
-from ops.interrupts import Interrupted, Interrupts
+from ops.telemetry import logs
+from ops.run.signals import Interrupted, Interrupts
 logs.setup("test")
 mark = pathlib.Path(sys.argv[1])
 with Interrupts(lambda: mark.write_text("gone")) as interrupts:

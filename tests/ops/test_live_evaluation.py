@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from actors.engine import SamplingLimits
-from actors.evaluation import Answer, Benchmark, Evaluation
-from actors.healing import GeneratorDied
-from buffer.versions import PolicyVersion
-from ops.config_file import load_config
-from ops.live_evaluation import TRIES, LiveEvaluation, benchmarks_of
-from ops.problems import read_problems
+from actors.engines.base import SamplingLimits
+from actors.fleet.healing import GeneratorDied
+from actors.sampling.benchmark import Answer, Benchmark, Evaluation
+from buffer.records.versions import PolicyVersion
+from ops.config.loader import load_config
+from ops.evaluation.live import TRIES, LiveEvaluation, benchmarks_of
+from ops.evaluation.problems import read_problems
 
 BENCHMARK = Benchmark("sums", (), 2, SamplingLimits(8))
 RIGHT, WRONG = Answer("correct", False, 5), Answer("wrong", True, 8)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ops.logs import redact
+from ops.telemetry.logs import redact
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_secrets_are_blanked(event: dict[str, object], expected: dict[str, objec
 PROCESS = """
 import logging, pathlib, sys, threading
 import structlog
-from buffer import log_facts
-from buffer.versions import PolicyVersion
-from ops import logs
+from buffer import log_context as log_facts
+from buffer.records.versions import PolicyVersion
+from ops.telemetry import logs
 logs.setup("driver", pathlib.Path(sys.argv[1]))
 log_facts.at(PolicyVersion(2, 7))
 log = structlog.get_logger("ops.x")

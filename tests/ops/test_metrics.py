@@ -15,21 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from buffer.admission import BatchSchedule, StageBatch
+from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
-from buffer.outcomes import PASS_RATE_BUCKETS, Outcomes
-from buffer.prompts import PromptMeta, PromptPool
-from buffer.server import EmbeddedRedis, connect
-from buffer.store import RolloutBuffer
-from buffer.versions import PolicyVersion
-from learner.report import StepReport
-from ops.config import Config, ConfigError
-from ops.config_file import load_config
-from ops.folder import RunFolder, append_line
-from ops.metrics import learner_metrics
-from ops.metrics.live import Live, WaitClock
-from ops.metrics.run_metrics import RunMetrics
-from ops.metrics.utilisation import peak_flops, utilisation
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.records.versions import PolicyVersion
+from buffer.rules.admission import BatchSchedule, StageBatch
+from buffer.rules.outcomes import PASS_RATE_BUCKETS, Outcomes
+from buffer.store.rollout_buffer import RolloutBuffer
+from learner.coordinator.report import StepReport
+from ops.config.loader import load_config
+from ops.config.schema import Config, ConfigError
+from ops.records.folder import RunFolder, append_line
+from ops.telemetry.metrics import learner_metrics
+from ops.telemetry.metrics.live import Live, WaitClock
+from ops.telemetry.metrics.run_metrics import RunMetrics
+from ops.telemetry.metrics.utilisation import peak_flops, utilisation
 
 
 def report(**values: Any) -> StepReport:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ops.bench import metrics as bench
-from ops.config import ConfigError
-from ops.folder import RunFolder, append_line
-from ops.metrics.prometheus_config import SCRAPE_SECONDS
+from ops.config.schema import ConfigError
+from ops.records.folder import RunFolder, append_line
+from ops.telemetry.metrics.prometheus_config import SCRAPE_SECONDS
 
 
 def test_the_share_is_that_of_a_recorded_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from buffer.books import Books
-from ops.alerts import RULES
-from ops.dashboards.catalogue import DASHBOARDS
-from ops.metrics.live import Live
+from buffer.rules.books import Books
+from ops.telemetry.alerts import RULES
+from ops.telemetry.dashboards.catalogue import DASHBOARDS
+from ops.telemetry.metrics.live import Live
 
 BEYOND = {
     "reference",  # what rules compare with: no number of a run belongs in a rule

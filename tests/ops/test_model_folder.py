@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.config import ConfigError
-from ops.model_folder import check_model_folder
+from ops.config.schema import ConfigError
+from ops.run.preflight import check_model_folder
 
 
 def make(folder: Path, config: object = None, weights: bool = True, tokenizer: bool = True) -> Path:

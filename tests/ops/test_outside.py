@@ -13,13 +13,13 @@ import redis
 import structlog
 from typer.testing import CliRunner
 
-from actors.roster import REPORT_SECONDS, SLOT_OUTSIDE, Roster
-from buffer.acl import acl_rules
+from actors.generator.registry import REPORT_SECONDS, SLOT_OUTSIDE, Roster
+from buffer.backend.acl import acl_rules
+from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import BufferConfig, RedisConfig
-from buffer.server import EmbeddedRedis, RedisUnusable, connect
-from ops.commands.generator import app
-from ops.config import ConfigError
-from ops.metrics.targets import Target, Targets
+from ops.commands.jobs.generator import app
+from ops.config.schema import ConfigError
+from ops.telemetry.metrics.targets import Target, Targets
 
 
 @pytest.fixture(scope="module")

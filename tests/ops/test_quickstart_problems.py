@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer.dataset import read_dataset
+from buffer.prompts.dataset import read_dataset
 from ops.quickstart.problems import TEST_PROBLEMS, Addition, split, write_problems
 
 two_digits = st.integers(10, 99)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from ops.alerts import RULES
-from ops.dashboards.catalogue import DASHBOARDS
+from ops.telemetry.alerts import RULES
+from ops.telemetry.dashboards.catalogue import DASHBOARDS
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from buffer.versions import PolicyVersion
-from learner.checkpoint import Checkpoint, Checkpoints
+from buffer.records.versions import PolicyVersion
+from learner.checkpoint.checkpoint import Checkpoint, Checkpoints
 from learner.config import CheckpointConfig
 from learner.memory import model_shape
 from ops.bench.tiny_model import write_tiny_model
-from ops.config import ConfigError
-from ops.config_file import load_config
-from ops.run import _refuse_changes
+from ops.config.loader import load_config
+from ops.config.schema import ConfigError
+from ops.run.run import _refuse_changes
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from buffer.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
-from buffer.store import Claim, Lost
-from buffer.versions import PolicyVersion
-from ops.commands.rollouts import app
-from ops.config import RolloutsConfig
-from ops.rollout_log import HEAD, RolloutLog, files_of, read_groups
+from buffer.records.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
+from buffer.records.versions import PolicyVersion
+from buffer.store.rollout_buffer import Claim, Lost
+from ops.commands.observe.rollouts import app
+from ops.config.schema import RolloutsConfig
+from ops.records.rollout_log import HEAD, RolloutLog, files_of, read_groups
 
 
 def group(prompt: int, *rollouts: Rollout) -> RolloutGroup:

@@ -16,19 +16,19 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from ops import detached
-from ops.commands import runs as command
-from ops.config import ConfigError
-from ops.config_file import load_config
-from ops.detached import detach
-from ops.folder import RunFolder, append_line
-from ops.runs import driver_of, find_run, list_runs, status, stop
+from ops.commands.observe import runs as command
+from ops.config.loader import load_config
+from ops.config.schema import ConfigError
+from ops.records.folder import RunFolder, append_line
+from ops.records.runs import driver_of, find_run, list_runs, status, stop
+from ops.run import detached
+from ops.run.detached import detach
 
 HOLDER = """
 import signal, sys, threading
 from pathlib import Path
-from ops.config_file import load_config
-from ops.folder import RunFolder
+from ops.config.loader import load_config
+from ops.records.folder import RunFolder
 end = threading.Event()
 if "stubborn" not in sys.argv:
     signal.signal(signal.SIGTERM, lambda *_: end.set())

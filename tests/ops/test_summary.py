@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from buffer.books import Books
-from buffer.versions import PolicyVersion
-from ops.evaluations import Evaluations, accuracy
-from ops.folder import RunFolder, append_line
-from ops.progress import bars
-from ops.summary import steps_of, write_summary
+from buffer.records.versions import PolicyVersion
+from buffer.rules.books import Books
+from ops.display.progress import bars
+from ops.records.evaluations import Evaluations, accuracy
+from ops.records.folder import RunFolder, append_line
+from ops.records.summary import steps_of, write_summary
 from rewards.reward import Score
 
 

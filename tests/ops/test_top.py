@@ -16,13 +16,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ops.commands.top import app
-from ops.config_file import load_config
-from ops.folder import RunFolder, append_line
-from ops.metrics.http import MetricsServer
-from ops.metrics.prometheus_config import prometheus_config
-from ops.snapshot import Samples, Snapshot, alerts, scrape, tail, take
-from ops.top import screen, spark
+from ops.commands.observe.top import app
+from ops.config.loader import load_config
+from ops.display.snapshot import Samples, Snapshot, alerts, scrape, tail, take
+from ops.display.top import screen, spark
+from ops.records.folder import RunFolder, append_line
+from ops.telemetry.metrics.http import MetricsServer
+from ops.telemetry.metrics.prometheus_config import prometheus_config
 
 
 def step(number: int, **values: Any) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from ops import trackers
-from ops.trackers import MlflowConfig, Trackers, TrackersConfig, WandbConfig, flatten
+from ops.config.trackers import MlflowConfig, TrackersConfig, WandbConfig
+from ops.telemetry import trackers
+from ops.telemetry.trackers import Trackers, flatten
 
 NONE = TrackersConfig(tensorboard=False)
 

@@ -10,8 +10,8 @@ import pytest
 import ray
 
 from buffer.config import WeightsConfig
-from ops.config import ConfigError
-from ops.weights import weight_places
+from ops.config.schema import ConfigError
+from ops.run.weight_locations import weight_places
 
 
 @pytest.fixture

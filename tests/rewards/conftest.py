@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from rewards.code.container import SandboxUnavailable
-from rewards.code.probe import escapes
+from rewards.code.sandbox.container import SandboxUnavailable
+from rewards.code.sandbox.probe import escapes
 from rewards.config import CodeConfig, MathConfig, RewardsConfig
-from rewards.workers import GraderPool
+from rewards.pool.pool import GraderPool
 
 settings.register_profile("rewards", deadline=None, max_examples=60)
 settings.load_profile("rewards")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.code import values
 from rewards.code.outputs import same_text, same_value
 from rewards.code.program import last_program
-from rewards.code.tests import CallTests, CodeTests, Expected, StdinTests, UnusableTests, read_tests
+from rewards.code.sandbox import values
+from rewards.code.test_cases import CallTests, CodeTests, Expected, StdinTests, UnusableTests, read_tests
 
 PROGRAMS = [
     ("```python\na\n```", "a\n"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rewards.math.final_answer import final_answer
+from rewards.math.extract.final_answer import final_answer
 
 BOXED = [
     (r"so \boxed{\frac{1}{2}} it is", r"\frac{1}{2}"),

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rewards.config import JudgeConfig, RewardsConfig
-from rewards.judge import JudgeReward
+from rewards.graders.model_judge import JudgeReward
+from rewards.pool.pool import GraderPool
 from rewards.reward import Problem
-from rewards.workers import GraderPool
 
 PROBLEM = Problem("essay", "Paris", prompt="What is the capital of France?")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rewards.config import MathConfig
-from rewards.math_answer import MathReward, says
+from rewards.math.reward import MathReward, says
 from rewards.reward import Problem
 
 TABLE = (Path(__file__).parent / "math_answers.txt").read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rewards.config import RewardsConfig
+from rewards.pool.pool import GraderPool
 from rewards.reward import Problem
-from rewards.workers import GraderPool
 
 
 def test_graded_cases(cases: Callable[[str], list[dict[str, Any]]]) -> None:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards.config import MathConfig, RewardsConfig
-from rewards.math_answer import MathReward, says
+from rewards.math.reward import MathReward, says
+from rewards.pool.pool import GraderPool
 from rewards.reward import Problem
-from rewards.workers import GraderPool
 
 INTEGERS = st.integers(-(10**12), 10**12)
 FRACTIONS = st.fractions(max_denominator=10**6)

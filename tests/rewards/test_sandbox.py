@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from rewards.code import container, probe
-from rewards.code.cgroup import ROOT, descendants
-from rewards.code.judge import close_referees
-from rewards.code.sandbox import Sandbox, SandboxBroken
-from rewards.code_tests import CodeReward
+from rewards.code.reward import CodeReward
+from rewards.code.run_tests import close_referees
+from rewards.code.sandbox import container, probe
+from rewards.code.sandbox.cgroup import ROOT, descendants
+from rewards.code.sandbox.sandbox import Sandbox, SandboxBroken
 from rewards.config import CodeConfig, RewardsConfig
-from rewards.registry import Graders
+from rewards.pool.pool import GraderPool
+from rewards.pool.registry import Graders
 from rewards.reward import Problem, Score
-from rewards.workers import GraderPool
 
 SUM = {"type": "stdin_stdout", "inputs": ["3 5\n", "1 1\n"], "outputs": ["8\n", "2\n"]}
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ops.commands.score import app
-from ops.config import ConfigError
+from ops.commands.jobs.score import app
+from ops.config.schema import ConfigError
 
 ROWS: list[dict[str, Any]] = [
     {

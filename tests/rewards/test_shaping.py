@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewards.config import FormatTerm, LanguageTerm, LengthTerm, OverlongTerm, RepetitionTerm, RewardsConfig
-from rewards.registry import Graders
+from rewards.graders.shaping import Shaped, foreign, form, length_aware, overlong, repetition, shape
+from rewards.pool.registry import Graders
 from rewards.reward import Problem, Score
-from rewards.shaping import Shaped, foreign, form, length_aware, overlong, repetition, shape
 
 LENGTH = LengthTerm()
 

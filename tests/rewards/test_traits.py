@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.traits import FORMAT_FAILURES, REFLECTION, likeness, reflections, traits
+from rewards.graders.traits import FORMAT_FAILURES, REFLECTION, likeness, reflections, traits
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rewards import worker_process
 from rewards.config import MathConfig, RewardsConfig
+from rewards.pool import worker_process
+from rewards.pool.pool import GraderPool
 from rewards.reward import Problem, Score
-from rewards.workers import GraderPool
 
 
 def _right(number: int) -> tuple[Problem, str]:

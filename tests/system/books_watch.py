@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from buffer.books import Books
+from buffer.backend.connection import RedisUnusable, connect
 from buffer.config import BufferConfig, RedisConfig
-from buffer.connection import RedisUnusable, connect
-from buffer.store import BufferRefusal, RolloutBuffer
+from buffer.rules.books import Books
+from buffer.store.rollout_buffer import BufferRefusal, RolloutBuffer
 
 CONFIG = BufferConfig(redis=RedisConfig(patience_seconds=1.0, timeout_seconds=5.0))
 

@@ -12,7 +12,7 @@ import pytest
 from books_watch import balanced_books
 from running import CACHE, Magicrl, alive, descendants, text_of
 
-from ops.folder import read_lines
+from ops.records.folder import read_lines
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from watched import WINDOW, check_panels, check_rules
 
 from ops.cli import app
-from ops.commands.eval import policy_folder, usual_subject
+from ops.commands.jobs.eval import policy_folder, usual_subject
+from ops.evaluation.target import is_model
 from ops.quickstart.model import build_model
 from ops.quickstart.problems import write_problems
-from ops.subject import is_model
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from ops.alerts import RULES
-from ops.dashboards.catalogue import DASHBOARDS
-from ops.dashboards.panel import Panel, Query
+from ops.telemetry.alerts import RULES
+from ops.telemetry.dashboards.catalogue import DASHBOARDS
+from ops.telemetry.dashboards.panel import Panel, Query
 
 WINDOW = "30s"
 Series = list[dict[str, Any]]

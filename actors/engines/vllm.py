@@ -1,0 +1,247 @@
+"""VllmEngine: vLLM's AsyncLLM in this process, taking new weights under requests in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+
+from actors.aio import within
+from actors.config import VllmConfig
+from actors.engines.base import (
+    EngineBroken,
+    EngineStats,
+    Sample,
+    SamplingLimits,
+    WeightsRefused,
+    as_they_finish,
+)
+from actors.engines.scheduler_view import SchedulerView
+from actors.engines.vllm_start import set_environment, start_llm
+from buffer.records.rollout import Finish, VersionSpan
+from buffer.records.versions import PolicyVersion
+
+log = structlog.get_logger()
+
+PREPARED_SECONDS = 0.01
+"""How often the worker is asked whether new weights are ready; the question costs less than a decode step."""
+
+CLOSE_SECONDS = 1.0
+"""Then vLLM kills what is left of its processes; they hold nothing that would need a farewell."""
+
+LATE_SECONDS = 10.0
+"""How much longer than asked for vLLM may take to shut down; its own monitor may be at it too."""
+
+
+class VllmEngine:
+    """An Engine (actors/engine.py). One request per response, so that each comes out when it finishes.
+
+    Responses are read in deltas of ``progress_tokens`` and decoded to text once, at their end: per-token
+    text costs a third of the throughput of a small model.
+    """
+
+    def __init__(
+        self,
+        llm: Any,
+        config: VllmConfig,
+        version: PolicyVersion,
+        scheduler: SchedulerView | None = None,
+    ) -> None:
+        self._llm = llm
+        self._scheduler = scheduler
+        self._config = config
+        self._version = version
+        self._names = itertools.count()
+        self._serving = asyncio.Event()
+        self._serving.set()
+        self._loading = asyncio.Lock()
+        self._running = 0
+        self._tokens = 0
+
+    @classmethod
+    async def start(
+        cls, model: Path, config: VllmConfig, version: PolicyVersion, seed: int = 0
+    ) -> VllmEngine:
+        """Load ``model`` as ``version``. seed: of the sampler's random numbers; give each engine its own.
+
+        Raises EngineBroken with vLLM's own words if the folder does not load.
+        """
+        set_environment(config)
+        try:
+            llm, scheduler = await asyncio.to_thread(start_llm, model, config, seed)
+        except (RuntimeError, ValueError, OSError, TimeoutError) as error:
+            raise EngineBroken(f"vLLM could not start on {model}: {error}") from error
+        engine = cls(llm, config, version, scheduler)
+        await llm.collective_rpc("switch_expect", args=(str(model), config.prepare_weights))
+        await llm.update_weight_version(str(version))
+        return engine
+
+    @property
+    def version(self) -> PolicyVersion:
+        return self._version
+
+    def sample(
+        self,
+        prompt_ids: Sequence[int],
+        n: int,
+        limits: SamplingLimits,
+        on_tokens: Callable[[int], None] | None = None,
+    ) -> AsyncGenerator[Sample, None]:
+        """As Engine.sample."""
+        prompt = [int(token) for token in prompt_ids]
+        return as_they_finish(self._respond(prompt, index, limits, on_tokens) for index in range(n))
+
+    async def _respond(
+        self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None
+    ) -> Sample:
+        async with asyncio.timeout(limits.deadline):
+            while True:
+                await self._serving.wait()
+                sample = await self._request(prompt, index, limits, on_tokens)
+                if sample is not None:
+                    return sample
+
+    async def _request(
+        self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None
+    ) -> Sample | None:
+        """One response, or None if new weights cut it off (``on_new_weights: restart``)."""
+        # Keys and values computed under one version are never found by a request that starts under another.
+        inputs = {"prompt_token_ids": prompt, "cache_salt": str(self._version)}
+        parameters = self._parameters(limits, index)
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        text: list[str] = []
+        async for part in self._outputs(inputs, parameters):
+            tokens += part.token_ids
+            logprobs += part.logprobs.logprobs
+            text.append(part.text)
+            self._tokens += len(part.token_ids)
+            if on_tokens is not None:
+                on_tokens(len(part.token_ids))
+        if part.finish_reason == "abort":
+            return None
+        return Sample(
+            index=index,
+            text="".join(text) if limits.stop else self.decode(tokens),
+            tokens=np.asarray(tokens, dtype=np.int32),
+            logprobs=np.asarray(logprobs, dtype=np.float32),
+            spans=_spans(part.weight_versions),
+            finish=_finish(part.finish_reason),
+        )
+
+    async def _outputs(self, inputs: dict[str, Any], parameters: Any) -> AsyncIterator[Any]:
+        """The parts of one response, vLLM's errors turned into this protocol's."""
+        from vllm.exceptions import VLLMClientError
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        self._running += 1
+        try:
+            async with aclosing(self._llm.generate(inputs, parameters, f"{next(self._names)}")) as outputs:
+                async for output in outputs:
+                    yield output.outputs[0]
+        except VLLMClientError as error:
+            raise ValueError(str(error)) from error
+        except EngineDeadError as error:
+            raise EngineBroken(f"vLLM's engine process died: {error}") from error
+        finally:
+            self._running -= 1
+
+    def _parameters(self, limits: SamplingLimits, index: int) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            max_tokens=limits.max_tokens,
+            temperature=limits.temperature,
+            top_p=limits.top_p,
+            top_k=limits.top_k,
+            stop=list(limits.stop) or None,
+            include_stop_str_in_output=True,
+            seed=None if limits.seed is None else limits.seed + index,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=bool(limits.stop),
+            output_kind=RequestOutputKind.DELTA,
+            stream_interval=self._config.progress_tokens,
+        )
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of a response, special tokens left out."""
+        text: str = self._llm.get_tokenizer().decode(list(tokens), skip_special_tokens=True)
+        return text
+
+    async def load(self, version: PolicyVersion, weights: Path) -> float:
+        """As Engine.load. Raises WeightsRefused (the old policy serves on) or EngineBroken (nothing does)."""
+        async with self._loading:
+            try:
+                async with asyncio.timeout(self._config.load_seconds):
+                    await self._prepare(weights)
+            except Exception as error:
+                self._raise_if_dead(error)
+                raise WeightsRefused(f"weights {version} from {weights}: {error}") from error
+            self._serving.clear()
+            begun = time.monotonic()
+            try:
+                async with asyncio.timeout(self._config.load_seconds):
+                    await self._switch(version)
+            except Exception as error:
+                raise EngineBroken(f"switching to weights {version} failed half way: {error}") from error
+            finally:
+                self._serving.set()
+            return time.monotonic() - begun
+
+    async def _prepare(self, weights: Path) -> None:
+        """Everything that can be done while sampling goes on."""
+        await self._llm.collective_rpc("switch_prepare", args=(str(weights),))
+        while not all(await self._llm.collective_rpc("switch_prepared")):
+            await asyncio.sleep(PREPARED_SECONDS)
+
+    async def _switch(self, version: PolicyVersion) -> None:
+        # The engine core's own calls: AsyncLLM.pause_generation adds a sleep of 20 ms to every pause.
+        mode = "keep" if self._config.on_new_weights == "continue" else "abort"
+        await self._llm.engine_core.pause_scheduler_async(mode=mode, clear_cache=False)
+        await self._llm.collective_rpc("switch_apply")
+        await self._llm.update_weight_version(str(version))
+        self._version = version
+        await self._llm.resume_generation()
+
+    def _raise_if_dead(self, error: Exception) -> None:
+        if self._llm.errored:
+            raise EngineBroken(f"vLLM's engine process died: {error}") from error
+
+    def check(self) -> None:
+        if self._llm is not None and self._llm.errored:
+            raise EngineBroken("vLLM's engine process died")
+
+    def stats(self) -> EngineStats:
+        running = min(self._running, self._config.max_num_seqs)
+        waiting = self._running - running
+        if self._scheduler is None:
+            return EngineStats(running, waiting, self._tokens, kv_cache_ratio=0.0)
+        seen = self._scheduler
+        return EngineStats(running, waiting, self._tokens, seen.cache_ratio, seen.preemptions)
+
+    async def close(self) -> None:
+        if (handler := self._llm.output_handler) is not None:
+            handler.cancel()  # else it takes the end of vLLM's process for its death
+        closing = asyncio.create_task(asyncio.to_thread(self._llm.shutdown, CLOSE_SECONDS))
+        await within(CLOSE_SECONDS + LATE_SECONDS, "vLLM to shut down", closing)
+        self._llm.shutdown = lambda: None  # at interpreter exit it shuts down again, and complains
+        self._llm = None
+
+
+def _spans(spans: Sequence[Any]) -> tuple[VersionSpan, ...]:
+    return tuple(VersionSpan(PolicyVersion.parse(span.version), span.start, span.end) for span in spans)
+
+
+def _finish(reason: str) -> Finish:
+    if reason not in ("stop", "length"):
+        raise EngineBroken(f"vLLM ended a response with {reason!r}; expected 'stop' or 'length'")
+    return "stop" if reason == "stop" else "length"

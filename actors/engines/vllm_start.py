@@ -1,0 +1,70 @@
+"""How vLLM is started for a generator: its environment and its arguments."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from actors.config import VllmConfig
+from actors.engines.scheduler_view import SchedulerView
+
+GIB = 1 << 30
+CPU_CACHE_BYTES = 4 * GIB
+"""Most that an engine on a CPU takes where the config says nothing: the memory is everybody's."""
+
+
+def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, SchedulerView | None]:
+    """vLLM's engine and, with ``engine_metrics``, its view of itself. Blocks for as long as loading takes.
+
+    Raises what vLLM raises.
+    """
+    from vllm import AsyncEngineArgs
+    from vllm.platforms import current_platform
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+    arguments: dict[str, Any] = {
+        "model": str(model),
+        "dtype": config.dtype,
+        "max_model_len": config.max_model_len,
+        "max_num_seqs": config.max_num_seqs,
+        "gpu_memory_utilization": config.memory_ratio,
+        "kv_cache_memory_bytes": cache_bytes(config, current_platform.is_cpu()),
+        "enforce_eager": config.enforce_eager,
+        "tensor_parallel_size": config.tensor_parallel_size,
+        "enable_prefix_caching": config.prefix_caching,
+        "seed": seed,
+        "logprobs_mode": "processed_logprobs",
+        "worker_extension_cls": "actors.engines.vllm_worker.WeightSwitch",
+        "disable_log_stats": not config.engine_metrics,
+        "use_tqdm_on_load": False,
+    }
+    if current_platform.is_cpu() and config.tensor_parallel_size == 1:
+        # By name ("uni") vLLM would take its multi-process executor, to bind OpenMP threads, which is not
+        # wanted here: one process less to start, and twice the tokens/s of a small model on a busy machine.
+        arguments["distributed_executor_backend"] = UniProcExecutor
+    view = SchedulerView() if config.engine_metrics else None
+    loggers = None if view is None else [lambda vllm_config, engine_index=0: view]
+    engine_args = AsyncEngineArgs(**(arguments | config.engine_args))
+    return AsyncLLM.from_engine_args(engine_args, stat_loggers=loggers), view
+
+
+def cache_bytes(config: VllmConfig, cpu: bool) -> int | None:
+    """Size of the key/value cache; None: vLLM measures what memory_ratio leaves."""
+    if config.kv_cache_gib is not None:
+        return int(config.kv_cache_gib * GIB)
+    return min(CPU_CACHE_BYTES, psutil.virtual_memory().available // 4) if cpu else None
+
+
+def set_environment(config: VllmConfig) -> None:
+    """What vLLM reads from the environment when it is imported and when its processes start."""
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    # Learner and generators share the cores; vLLM would pin its threads to the first ones.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ["VLLM_ENGINE_READY_TIMEOUT_S"] = str(int(config.start_seconds))
+    if config.omp_threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(config.omp_threads)

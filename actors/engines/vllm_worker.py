@@ -1,0 +1,110 @@
+"""Runs inside vLLM's worker processes: check new weights, then switch to them in place."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from actors.engines.double_buffer import Shadow, repack_tied
+
+Shapes = dict[str, tuple[int, ...]]
+
+# tqdm's own lock is a semaphore in /dev/shm, and it stays there when the process is killed.
+tqdm.set_lock(threading.RLock())
+
+
+class WeightSwitch:
+    """Mixed into vLLM's Worker by ``worker_extension_cls``; called by ``collective_rpc``.
+
+    Where it can, it prepares new weights in a shadow while sampling goes on. Elsewhere
+    ``model_runner.reload_weights`` loads them in the pause: loaded weights are in kernel layout, where
+    ``model.load_weights`` fails with a shape error.
+    """
+
+    model_runner: Any
+    vllm_config: Any
+    _served: Shapes
+    _shadow: Shadow | None
+    _preparing: Future[list[tuple[str, torch.Tensor]]]
+    _background: ThreadPoolExecutor
+
+    def switch_expect(self, folder: str, prepare: bool) -> int:
+        """Remember which tensors a version must consist of. Returns how many.
+
+        prepare: keep a second set of weights, where that works.
+        """
+        # It warns at every reload of modules that own no weights of their own (rotary embedding, tied head).
+        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+        self._served = _shapes(Path(folder))
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="weights")
+        model = self.model_runner.get_model()
+        shadowed = prepare and Shadow.fits(model, self.vllm_config)
+        self._shadow = Shadow(model, self.vllm_config) if shadowed else None
+        return len(self._served)
+
+    def switch_prepare(self, folder: str) -> None:
+        """Begin to read the files, and to prepare them in the shadow; what is served does not change."""
+        self._preparing = self._background.submit(self._prepare, Path(folder))
+
+    def switch_prepared(self) -> bool:
+        """Whether that is done. Raises ValueError that names the first tensors that do not fit."""
+        if self._preparing.done():
+            self._preparing.result()
+        return self._preparing.done()
+
+    def switch_apply(self) -> None:
+        """Serve what was prepared. An error here leaves a mixture: the caller must end the engine."""
+        from vllm.config import set_current_vllm_config
+
+        tensors = self._preparing.result()
+        if self._shadow is not None:
+            self._shadow.swap()
+            return
+        with set_current_vllm_config(self.vllm_config), torch.inference_mode():
+            self.model_runner.reload_weights(weights_iterator=iter(tensors))
+            repack_tied(self.model_runner.get_model())
+
+    def _prepare(self, folder: Path) -> list[tuple[str, torch.Tensor]]:
+        found = _shapes(folder)
+        if found != self._served:
+            raise ValueError(f"weights in {folder} do not fit the model: {_difference(found, self._served)}")
+        tensors = list(_tensors(folder))
+        if self._shadow is None:
+            return tensors
+        self._shadow.fill(tensors)
+        return []
+
+
+def _files(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ValueError(f"{folder} has no *.safetensors file")
+    return files
+
+
+def _shapes(folder: Path) -> Shapes:
+    shapes: Shapes = {}
+    for path in _files(folder):
+        with safe_open(path, framework="pt") as file:
+            shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    return shapes
+
+
+def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    for path in _files(folder):
+        with safe_open(path, framework="pt") as file:
+            yield from ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
+
+
+def _difference(found: Shapes, expected: Shapes) -> str:
+    names = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    shown = ", ".join(f"{name}: {found.get(name)} instead of {expected.get(name)}" for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")

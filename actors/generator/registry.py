@@ -1,0 +1,138 @@
+"""The fleet's notice board in Redis: how many generators are wanted, how to start one, how each is doing."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import redis
+import structlog
+
+from buffer.backend.functions import namespace
+
+log = structlog.get_logger()
+
+REPORT_SECONDS = 60
+"""A report that is not renewed for this long is gone: so is its generator."""
+
+SLOT_OUTSIDE = 1000
+"""Slots of generators outside the fleet begin here; the slot is a label in metrics."""
+
+
+def life_of(slot: int) -> str:
+    """A name for one life of the generator in a slot."""
+    return f"generator-{slot}-{uuid.uuid4().hex[:8]}"
+
+
+class Roster:
+    """Advisory only: no training depends on it. A Redis that is full or away for a while is no error to those
+    who report and who look; ``save_spec``, ``spec``, ``set_target`` and ``take_slot`` raise redis.RedisError.
+    """
+
+    def __init__(self, client: redis.Redis, run: str) -> None:
+        self._client: Any = client
+        self._key = f"{namespace(run)}:fleet"
+
+    def save_spec(self, spec: str) -> None:
+        """Leave the GeneratorSpec (JSON) for generators that join from elsewhere."""
+        self._client.set(f"{self._key}:spec", spec)
+
+    def keep_spec(self, spec: str) -> None:
+        """Leave it again in a Redis that lost it."""
+        with _advisory("keep_spec"):
+            self._client.set(f"{self._key}:spec", spec, nx=True)
+
+    def spec(self) -> str | None:
+        """The run's GeneratorSpec (JSON); None if this Redis knows no such run."""
+        text = self._client.get(f"{self._key}:spec")
+        return None if text is None else text.decode()
+
+    def set_target(self, generators: int) -> None:
+        """Ask for that many generators; the driver follows within a second or two."""
+        self._client.set(f"{self._key}:target", generators)
+
+    def target(self) -> int | None:
+        """How many generators were asked for; None: as the config says."""
+        text = None
+        with _advisory("target"):
+            text = self._client.get(f"{self._key}:target")
+        return None if text is None else int(text)
+
+    def forget_target(self) -> None:
+        """A new life of the run begins with what its config says."""
+        self._client.delete(f"{self._key}:target")
+
+    def take_slot(self, seconds: int) -> tuple[int, str]:
+        """The lowest free slot outside the fleet, and a name for the generator that has it from now on.
+
+        Kept for ``seconds``, in which its first report has to come; each report keeps it on.
+        """
+        for slot in count(SLOT_OUTSIDE):
+            name = life_of(slot)
+            if self._client.set(self._slot(slot), name, nx=True, ex=seconds):
+                return slot, name
+        raise AssertionError("count does not end")
+
+    def free_slot(self, slot: int, name: str) -> None:
+        """Give a slot back, if it is still this generator's."""
+        if self._client.get(self._slot(slot)) == name.encode():
+            self._client.delete(self._slot(slot))
+
+    def _slot(self, slot: int) -> str:
+        return f"{self._key}:slot:{slot}"
+
+    def post(self, report: Mapping[str, Any]) -> None:
+        """Renew a generator's report (JSON-able, with ``name`` and ``slot``), and its hold on its slot."""
+        name, slot = str(report["name"]), int(report["slot"])
+        pipe = self._client.pipeline(transaction=False)
+        pipe.set(f"{self._key}:report:{name}", json.dumps(report), ex=REPORT_SECONDS)
+        pipe.sadd(f"{self._key}:names", name)
+        if slot >= SLOT_OUTSIDE:
+            # An expired one is taken back, if nobody has it yet.
+            pipe.set(self._slot(slot), name, nx=True, ex=REPORT_SECONDS)
+            pipe.expire(self._slot(slot), REPORT_SECONDS)
+        with _advisory("post"):
+            pipe.execute()
+
+    def leave(self, name: str) -> None:
+        """Take a generator's report down."""
+        with _advisory("leave"):
+            self._client.delete(f"{self._key}:report:{name}")
+            self._client.srem(f"{self._key}:names", name)
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The reports of all generators that are alive, in the fleet or outside it, by slot and name."""
+        found: list[dict[str, Any]] = []
+        with _advisory("reports"):
+            found = [json.loads(text) for text in self._texts()]
+        return sorted(found, key=lambda report: (report["slot"], report["name"]))
+
+    def _texts(self) -> list[bytes]:
+        names = sorted(name.decode() for name in self._client.smembers(f"{self._key}:names"))
+        texts = self._client.mget([f"{self._key}:report:{name}" for name in names]) if names else []
+        gone = [name for name, text in zip(names, texts, strict=True) if text is None]
+        if gone:
+            self._client.srem(f"{self._key}:names", *gone)
+        return [text for text in texts if text is not None]
+
+    def outside(self) -> list[dict[str, Any]]:
+        """The reports of those that are not the fleet's."""
+        return [report for report in self.reports() if report["slot"] >= SLOT_OUTSIDE]
+
+
+@contextmanager
+def _advisory(what: str) -> Iterator[None]:
+    try:
+        yield
+    except redis.exceptions.AuthenticationError:
+        raise
+    except (
+        redis.exceptions.ResponseError,
+        redis.exceptions.ConnectionError,
+        redis.exceptions.TimeoutError,
+    ) as error:
+        log.debug("roster not reached", call=what, error=str(error))

@@ -1,0 +1,127 @@
+"""Keeps an engine on the newest announced weights."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Protocol
+
+import structlog
+
+from actors.engines.base import Engine, WeightsRefused
+from buffer import log_context as log_facts
+from buffer.records.versions import PolicyVersion
+from buffer.weights.disk import WeightsError, WeightStore
+
+log = structlog.get_logger()
+
+RETRY_SECONDS = 5.0
+"""Before a version that could not be loaded is read again; a newer one is tried at once."""
+
+Call = Callable[..., Awaitable[Any]]
+"""Runs a blocking function on a thread: ``await call(function, *arguments)``."""
+
+
+class Announcements(Protocol):
+    """Where new versions are announced (``buffer.store.RolloutBuffer``)."""
+
+    def announced(self) -> PolicyVersion | None:
+        """The newest announced version; None before the first."""
+        ...
+
+
+class WeightWatch:
+    """Loads what is announced. A version that is torn, gone or does not fit leaves the old policy serving."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        weights: WeightStore,
+        buffer: Announcements,
+        call: Call,
+        on_pause: Callable[[float], None] = lambda seconds: None,
+        on_failure: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """on_pause hears how long sampling paused for each load, on_failure of each version not loaded."""
+        self._on_pause = on_pause
+        self._on_failure = on_failure
+        self._name = name
+        self._engine = engine
+        self._weights = weights
+        self._buffer = buffer
+        self._call = call
+        self._loaded = asyncio.Condition()
+        self._switching = asyncio.Lock()
+        self.announced: PolicyVersion | None = None
+        self._refused: PolicyVersion | None = None
+        self._retry_at = 0.0
+        self.loads = 0
+        self.failures: Counter[str] = Counter()
+        self.pauses: list[float] = []
+
+    @property
+    def current(self) -> bool:
+        """Whether the engine serves what is announced (or newer)."""
+        return self.announced is not None and self._engine.version >= self.announced
+
+    @property
+    def serves(self) -> bool:
+        """Whether the engine has announced weights at all, the newest or not."""
+        return self._engine.version.lineage > 0
+
+    @property
+    def lag(self) -> int:
+        """Steps between what is announced and what is loaded, within a lineage; 0 before any."""
+        if self.announced is None or self.announced.lineage != self._engine.version.lineage:
+            return 0
+        return max(0, self.announced.step - self._engine.version.step)
+
+    async def look(self, on_load: Callable[[], None] = lambda: None) -> bool:
+        """Load what is announced if it is newer, or else the newest there is. True if weights were loaded.
+
+        ``on_load`` is called when loading begins. Raises EngineBroken.
+        """
+        self.announced = await self._call(self._buffer.announced)
+        if self.announced is None or self.current or self._switching.locked():
+            return False
+        if self._refused == self.announced and time.monotonic() < self._retry_at:
+            return False
+        on_load()
+        async with self._switching:
+            if await self._load(self.announced) or await self._load(None):
+                return True
+        self._refused, self._retry_at = self.announced, time.monotonic() + RETRY_SECONDS
+        return False
+
+    @asynccontextmanager
+    async def hold(self, version: PolicyVersion) -> AsyncIterator[PolicyVersion]:
+        """Wait until ``version`` or a newer one is loaded, then load nothing until the block ends."""
+        async with self._loaded:
+            await self._loaded.wait_for(lambda: self._engine.version >= version)
+        async with self._switching:
+            yield self._engine.version
+
+    async def _load(self, wanted: PolicyVersion | None) -> bool:
+        with ExitStack() as pins:
+            try:
+                fetched = await self._call(pins.enter_context, self._weights.fetch(wanted))
+                if fetched.version <= self._engine.version:
+                    return False
+                pause = await self._engine.load(fetched.version, fetched.path)
+            except (WeightsError, WeightsRefused) as error:
+                self.failures[type(error).__name__] += 1
+                self._on_failure(type(error).__name__)
+                log.warning("weights not loaded", generator=self._name, version=str(wanted), error=str(error))
+                return False
+        async with self._loaded:
+            self._loaded.notify_all()
+        log_facts.at(fetched.version)
+        self.loads += 1
+        self.pauses.append(pause)
+        self._on_pause(pause)
+        log.info("weights loaded", generator=self._name, version=str(fetched.version), pause=round(pause, 4))
+        return True

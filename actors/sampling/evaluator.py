@@ -1,0 +1,49 @@
+"""How good a model folder is on a benchmark: avg@k and pass@k, on an engine of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from actors.config import ThinkingConfig, VllmConfig
+from actors.engines.base import Engine
+from actors.engines.thinking import ThinkingEngine
+from actors.engines.vllm import VllmEngine
+from actors.sampling.benchmark import Benchmark, Evaluation, answer, summarize
+from actors.sampling.group_sampler import GroupSampler
+from actors.sampling.rendering import PromptRenderer
+from buffer.records.versions import PolicyVersion
+from rewards.config import RewardsConfig
+from rewards.pool.pool import GraderPool
+
+
+@dataclass
+class Evaluator:
+    """Evaluates the weights of a model folder on an engine of its own."""
+
+    model: Path
+    engine: VllmConfig
+    rewards: RewardsConfig = field(default_factory=RewardsConfig)
+    system_prompt: str | None = None
+    thinking: ThinkingConfig = field(default_factory=ThinkingConfig)
+    seed: int = 0
+
+    async def run(self, benchmark: Benchmark, on_problem: Callable[[], None] = lambda: None) -> Evaluation:
+        """As many responses at once as the engine takes. Raises EngineBroken, ValueError."""
+        prompts = PromptRenderer(self.model, self.system_prompt)
+        engine = await self._start(prompts)
+        graders = GraderPool(self.rewards)
+        try:
+            sampler = GroupSampler(engine, prompts, graders)
+            return summarize(await answer(sampler, benchmark, self.engine.max_num_seqs, on_problem))
+        finally:
+            await engine.close()
+            await asyncio.to_thread(graders.close)
+
+    async def _start(self, prompts: PromptRenderer) -> Engine:
+        engine = await VllmEngine.start(self.model, self.engine, PolicyVersion(0, 0), self.seed)
+        if self.thinking.budget is None:
+            return engine
+        return ThinkingEngine(engine, self.thinking, prompts.tokenizer)

@@ -1,0 +1,169 @@
+"""The buffer's functions in Redis, and how they are called: each is atomic and may be called again.
+
+The library is named by its schema version; processes of another version cannot call it by mistake.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import redis
+import structlog
+
+from buffer.config import RedisConfig
+
+SCHEMA = 1
+LIBRARY = f"magicrl_v{SCHEMA}"
+READERS = ("books", "leases", "live", "oldest_ready")
+"""Functions that write nothing: an observer may call them."""
+PARTS = ("core", "prompts", "pool", "groups", "claims", "recovery", "views")
+
+_log = structlog.get_logger()
+
+Argument = str | bytes | int | float
+
+
+class BufferRefusal(RuntimeError):
+    """The buffer refused a call; the message says why."""
+
+
+class Lost(BufferRefusal):
+    """This Redis does not hold the run's state (any more): restore from a checkpoint, or wait until it
+    was."""
+
+
+class Fenced(BufferRefusal):
+    """A newer lineage took over; this learner must end."""
+
+
+class WrongStep(BufferRefusal):
+    """Another step is claimed next."""
+
+
+class Unreachable(BufferRefusal):
+    """Redis could not be reached for as long as the config allows."""
+
+
+class BufferFull(BufferRefusal):
+    """Redis stayed at its memory limit for as long as the config allows."""
+
+
+_ERRORS: dict[str, type[BufferRefusal]] = {
+    "LOST": Lost,
+    "FENCED": Fenced,
+    "STEP": WrongStep,
+    "LINEAGE": BufferRefusal,
+    "SCHEMA": BufferRefusal,
+}
+
+
+def library_source() -> str:
+    """The Lua library, as Redis loads it."""
+    folder = files("buffer.backend") / "lua"
+    parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in PARTS]
+    return "\n".join([f"#!lua name={LIBRARY}", *parts])
+
+
+def load_library(client: redis.Redis) -> None:
+    """Load the library, replacing an older text of the same schema version."""
+    client.function_load(library_source(), replace=True)
+
+
+def namespace(run: str) -> str:
+    """Prefix of all keys of ``run``; the braces keep them on one node of a cluster."""
+    return f"magicrl:{{{run}}}"
+
+
+class Functions:
+    """Calls the library for one run. Thread-safe. Knows the run's incarnation from its first call on."""
+
+    def __init__(self, client: redis.Redis, run: str, config: RedisConfig) -> None:
+        self.client = client
+        self.run = namespace(run)
+        self.config = config
+        self.incarnation = ""
+        self._lock = threading.Lock()
+
+    def key(self, *parts: object) -> str:
+        """The run's key with these parts."""
+        return ":".join([self.run, *map(str, parts)])
+
+    def learn_incarnation(self) -> str:
+        """Remember which incarnation of the run this Redis holds; raises Lost if it holds none."""
+        with self._lock:
+            if not self.incarnation:
+                found = self.patiently(
+                    lambda: self.client.hget(self.key("control"), "incarnation"), "the run"
+                )
+                if found is None:
+                    raise Lost(f"Redis has no run {self.run!r} yet")
+                self.incarnation = found.decode()
+            return self.incarnation
+
+    def words(self, name: str, *arguments: Argument, incarnation: str = "") -> list[Argument]:
+        """The command that calls ``name`` in ``incarnation`` (default: the one that is known), for a
+        pipeline."""
+        known = incarnation or self.incarnation or self.learn_incarnation()
+        call = "FCALL_RO" if name in READERS else "FCALL"
+        return [call, f"{LIBRARY}_{name}", 1, self.run, known, *arguments]
+
+    def call(self, name: str, *arguments: Argument, incarnation: str = "") -> Any:
+        """Call a function, again while Redis cannot be reached; raises the fitting BufferRefusal."""
+        words = self.words(name, *arguments, incarnation=incarnation)
+        return self.patiently(lambda: run_command(self.client, words), name)
+
+    def noted(self, refusal: Exception) -> Exception:
+        """``refusal``, remembered: Lost is said once, the next call speaks to whatever run is there then."""
+        if isinstance(refusal, Lost):
+            self.incarnation = ""
+        return refusal
+
+    def patiently(self, attempt: Any, what: str) -> Any:
+        """Run ``attempt`` until Redis answers, at most ``patience_seconds``; every repetition is logged."""
+        deadline, pause = time.monotonic() + self.config.patience_seconds, 0.05
+        while True:
+            try:
+                return attempt()
+            except redis.exceptions.AuthenticationError:
+                raise
+            except redis.exceptions.ResponseError as error:
+                raise self.noted(translate(error)) from error
+            except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    patience = self.config.patience_seconds
+                    raise Unreachable(
+                        f"no answer from Redis for {patience:.0f} s while calling {what}: {error}"
+                    ) from error
+                _log.warning("waiting for redis", calling=what, seconds_left=round(left, 1), error=str(error))
+                time.sleep(min(pause, left))
+                pause = min(pause * 2, 2.0)
+
+
+def run_command(client: redis.Redis, words: Sequence[Argument]) -> Any:
+    """Send one command as it is."""
+    return client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+def translate(error: redis.exceptions.ResponseError) -> Exception:
+    """The BufferRefusal that a function's error stands for; other errors as they are."""
+    if isinstance(error, redis.exceptions.OutOfMemoryError):
+        return BufferFull(f"Redis is at its memory limit: {error}")
+    text = str(error).rpartition(" of pipeline caused error: ")[2]
+    code, _, rest = text.partition(" ")
+    if code in _ERRORS:
+        return _ERRORS[code](rest.split(" script: ")[0])
+    if "Function not found" in text:
+        return Lost(
+            f"Redis has no function library {LIBRARY}: its state is gone, or another version wrote it"
+        )
+    return error
+
+
+def flat_map(reply: Sequence[bytes]) -> dict[str, str]:
+    """A flat reply of names and values as a dictionary."""
+    return {reply[i].decode(): reply[i + 1].decode() for i in range(0, len(reply), 2)}

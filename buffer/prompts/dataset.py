@@ -1,0 +1,187 @@
+"""Dataset rows by index, from parquet or JSON lines, without holding the rows in memory."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from buffer.prompts.row import BadRow, Columns, Row, difficulties, read_row
+
+_IN_MEMORY_BYTES = 64 << 20
+_BATCH_ROWS = 64  # parquet rows decoded at a time: a row of code tests can be megabytes
+
+Record = Mapping[str, Any] | BadRow
+"""What a file holds at a row's place; BadRow where there is no record at all."""
+
+
+class DatasetError(ValueError):
+    """The dataset as a whole cannot be used; the message names the file and the fix."""
+
+
+class NoUsableRow(DatasetError):
+    """Every row was set aside; the message says why, by reason."""
+
+
+class Skipped(NamedTuple):
+    """A row set aside. row: its number within its file, from 0 (for JSON lines, the line's)."""
+
+    file: Path
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowHead:
+    """What is known of a row without reading it."""
+
+    index: int
+    data_source: str
+    pass_rate: float | None
+
+
+class Dataset:
+    """Usable rows by index. Thread-safe; rows live in an unnamed temporary file (in memory below 64 MiB)."""
+
+    def __init__(self) -> None:
+        self.heads: list[RowHead] = []
+        self.skipped: list[Skipped] = []
+        self.abilities: set[str] = set()
+        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as self
+        self._places: dict[int, tuple[int, int]] = {}  # index -> (offset, bytes)
+        self._known: dict[bytes, tuple[int, int]] = {}  # digest of the content -> the same
+        self._end = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[head.index] for head in self.heads)
+
+    def __getitem__(self, index: int) -> Row:
+        """The row with this index; KeyError if it was set aside or never existed."""
+        start, length = self._places[index]
+        with self._lock:
+            self._file.seek(start)
+            body = self._file.read(length)
+        return Row(index=index, **json.loads(body))
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of the usable rows and their indices: equal digests, equal datasets."""
+        return self._hash.hexdigest()
+
+    def summary(self) -> str:
+        """One line for a person: how many rows, and which others were set aside for what."""
+        first = {skip.reason: skip for skip in reversed(self.skipped)}
+        counts = Counter(skip.reason for skip in self.skipped)
+        reasons = [
+            f"{count} x {reason} (first: row {first[reason].row} of {first[reason].file.name})"
+            for reason, count in counts.most_common()
+        ]
+        return "; ".join([f"{len(self)} rows, {len(self.skipped)} set aside", *reasons])
+
+    def add(self, row: Row) -> None:
+        """Append a row with a new index; rows of equal content (a file listed twice) are kept once."""
+        self.abilities.add(row.ability)
+        record = asdict(row)
+        del record["index"]
+        body = json.dumps(record, default=str).encode()
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        self._hash.update(row.index.to_bytes(8) + digest)
+        if digest not in self._known:
+            self._file.write(body)
+            self._known[digest] = (self._end, len(body))
+            self._end += len(body)
+        self._places[row.index] = self._known[digest]
+        self.heads.append(RowHead(row.index, row.data_source, row.pass_rate))
+
+
+def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -> Dataset:
+    """Read files, or folders of them, in order; a file listed twice counts twice.
+
+    Raises DatasetError for a file that is missing, unreadable or of an unknown kind, and for a
+    ``columns.model`` that no row names; NoUsableRow where every row was set aside.
+    """
+    columns = columns or Columns()
+    files = [file for path in ([paths] if isinstance(paths, Path) else paths) for file in _files(path)]
+    dataset, models = Dataset(), set[str]()
+    for index, (file, number, record) in enumerate(_records(files)):
+        try:
+            if isinstance(record, BadRow):
+                raise record
+            row = read_row(record, index, file.name.split(".")[0], columns)
+        except BadRow as bad:
+            dataset.skipped.append(Skipped(file, number, str(bad)))
+        else:
+            dataset.add(row)
+            models.update(difficulties(row.extra))
+    names = ", ".join(map(str, files))
+    if not len(dataset):
+        raise NoUsableRow(f"{names}: no usable row: {dataset.summary()}; a row needs {columns}")
+    if columns.model is not None and columns.model not in models:
+        known = ", ".join(sorted(models)) or "none"
+        raise DatasetError(
+            f"{names}: no row has a model_difficulty for {columns.model!r}; models there: {known}"
+        )
+    return dataset
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if _reader(file))
+        if not found:
+            raise DatasetError(f"{path}: the folder holds no .parquet, .jsonl or .jsonl.gz file")
+        return found
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file")
+    if not _reader(path):
+        raise DatasetError(f"{path}: not a dataset file, use .parquet, .jsonl or .jsonl.gz")
+    return [path]
+
+
+def _records(files: Sequence[Path]) -> Iterator[tuple[Path, int, Record]]:
+    for file in files:
+        reader = _reader(file)
+        assert reader, file  # _files let through no other
+        try:
+            for number, record in enumerate(reader(file)):
+                yield file, number, record
+        except (OSError, EOFError, pa.ArrowException) as error:
+            raise DatasetError(f"{file}: cannot be read: {error}") from error
+
+
+def _reader(file: Path) -> Callable[[Path], Iterator[Record]] | None:
+    name = file.name.lower()
+    if name.endswith(".parquet"):
+        return _parquet
+    return _json_lines if name.endswith((".jsonl", ".jsonl.gz")) else None
+
+
+def _parquet(file: Path) -> Iterator[Record]:
+    with pq.ParquetFile(file) as parquet:
+        for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
+            yield from batch.to_pylist(maps_as_pydicts="lossy")
+
+
+def _json_lines(file: Path) -> Iterator[Record]:
+    unpack = gzip.open if file.name.lower().endswith(".gz") else open
+    with unpack(file, "rb") as lines:
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:  # bytes that are no UTF-8 too
+                record = None
+            yield record if isinstance(record, dict) else BadRow("is not a JSON object")

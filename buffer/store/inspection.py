@@ -1,0 +1,107 @@
+"""A person's view into a run's buffer: groups, prompts, one group in full; and taking a whole run away."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import redis
+
+from buffer.backend.functions import namespace
+from buffer.records.codec import DecodeLimits, decode_group, decode_summary
+from buffer.records.rollout import GroupId, GroupSummary, RolloutGroup
+from buffer.rules.difficulty import PromptHistory
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """Where a group is. ``step``: of its oldest token's version. ``summary``: once it was pushed, until its
+    end."""
+
+    id: GroupId
+    place: str
+    stage: int
+    step: int
+    attempt: str
+    actor: str
+    data_source: str
+    tokens: int
+    summary: GroupSummary | None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRow:
+    """What is known of a prompt that was sampled."""
+
+    prompt: int
+    history: PromptHistory
+
+
+class RunInspector:
+    """Reads one run's keys; changes nothing. ``client`` may be an observer's."""
+
+    def __init__(self, client: redis.Redis, run: str) -> None:
+        self._client: Any = client
+        self._run = namespace(run)
+
+    def groups(self, place: str | None = None) -> Iterator[GroupRow]:
+        """Groups that Redis still knows, in no order; only those in ``place`` if given."""
+        for name, packed in self._client.hscan_iter(f"{self._run}:groups", count=500):
+            row = self._row(name, packed)
+            if place is None or row.place == place:
+                yield row
+
+    def group(self, group: GroupId) -> GroupRow | None:
+        """One group, or None if Redis does not know it (any more)."""
+        packed = self._client.hget(f"{self._run}:groups", str(group))
+        return self._row(str(group).encode(), packed) if packed else None
+
+    def _row(self, name: bytes, packed: bytes) -> GroupRow:
+        place, stage, step, attempt, actor, source = msgpack.unpackb(packed, max_array_len=16)[:6]
+        summary = self._client.hget(f"{self._run}:summaries", name)
+        known = decode_summary(summary) if summary else None
+        beat = self._client.hget(f"{self._run}:progress", name) or b"0"
+        tokens = sum(known.lengths) if known else int(beat.split(b":")[0])
+        return GroupRow(
+            GroupId.parse(name.decode()), place, stage, step, attempt, actor, source, tokens, known
+        )
+
+    def body(self, row: GroupRow) -> RolloutGroup | None:
+        """The group's rollouts, or None if there is no body; raises CorruptBody."""
+        body = self._client.get(f"{self._run}:body:{row.id}:{row.attempt}")
+        return decode_group(body, DecodeLimits()) if body else None
+
+    def prompts(self, n: int, hardest: bool = False) -> list[PromptRow]:
+        """The ``n`` prompts with the lowest posterior pass rate, or those sampled most often."""
+        rows: Iterable[PromptRow] = (
+            PromptRow(int(prompt), PromptHistory.unpack(packed))
+            for prompt, packed in self._client.hscan_iter(f"{self._run}:history", count=1000)
+        )
+        if hardest:
+            return heapq.nsmallest(n, rows, key=lambda row: (row.history.pass_rate, row.prompt))
+        return heapq.nlargest(n, rows, key=lambda row: (row.history.groups, -row.prompt))
+
+
+def runs(client: redis.Redis) -> list[str]:
+    """Names of the runs that this Redis holds."""
+    keys = client.scan_iter("magicrl:{*}:control", count=1000)
+    return sorted(key.decode().partition("{")[2].rpartition("}")[0] for key in keys)
+
+
+def purge(client: redis.Redis, run: str) -> int:
+    """Delete everything of a run, in small pieces; returns how many keys."""
+    deleted, some = 0, list[bytes]()
+    for key in client.scan_iter(f"{_literal(namespace(run))}:*", count=1000):
+        some.append(key)
+        if len(some) == 500:
+            deleted += client.unlink(*some)
+            some = []
+    return deleted + (client.unlink(*some) if some else 0)
+
+
+def _literal(text: str) -> str:
+    """``text`` as a pattern that matches only itself."""
+    return "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in text)

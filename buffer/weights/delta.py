@@ -1,0 +1,176 @@
+"""DeltaWeights: a WeightStore that passes on only what changed since the version before, losslessly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from buffer.records.versions import PolicyVersion
+from buffer.weights.disk import DiskWeights, Fetched, Published, WeightStore, WriteFiles
+from buffer.weights.manifest import TornWeights
+from buffer.weights.patch import BadPatch, apply_patch, make_patch
+
+log = structlog.get_logger(__name__)
+
+SUFFIX = ".patch"
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float8_e4m3fn": 1}
+"""Width of one weight by dtype (``details["dtype"]`` of a version)."""
+
+
+class DamagedBase(TornWeights):
+    """A version in this process's own cache does not give what a sound patch makes of it."""
+
+    def __init__(self, base: PolicyVersion, reason: str) -> None:
+        super().__init__(reason)
+        self.base = base
+
+
+class DeltaWeights:
+    """Whole versions in a local folder, differences in the store that is shared.
+
+    ``cache`` belongs to this process: the publisher compares with what it published before, a receiver
+    patches what it has. The first version of a lineage, and every ``full_every``-th after it, is passed on
+    whole; the shared store keeps a delta's base as long as the delta. A receiver that missed versions catches
+    up patch by patch from the newest that it has, or takes the whole one they stand on.
+    """
+
+    def __init__(self, shared: WeightStore, cache: DiskWeights, full_every: int = 16) -> None:
+        if full_every < 1:
+            raise ValueError(f"full_every must be at least 1, got {full_every}")
+        self._shared = shared
+        self._cache = cache
+        self._full_every = full_every
+        self._since_full = 0
+        self._previous: PolicyVersion | None = None
+
+    def versions(self) -> list[PolicyVersion]:
+        """As WeightStore: what the shared store offers."""
+        return self._shared.versions()
+
+    def publish(
+        self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
+    ) -> Published:
+        """As WeightStore; ``bytes`` of the result is what went into the shared store."""
+        details = details or {}
+        with self._cache.publishing(version, write, details) as whole:
+            shared = self._share(whole, details)
+        self._previous = version
+        return replace(shared, write_seconds=whole.write_seconds + shared.write_seconds)
+
+    def _share(self, whole: Published, details: dict[str, Any]) -> Published:
+        """Pass on what the cache has: the difference, or all of it."""
+        with self._cache.hold(whole.version) as held:
+            patches = self._patches(held, details)
+        if patches is None:
+            shared = self._shared.publish(whole.version, _copier(whole.path), details)
+            self._since_full = 0
+        else:
+            about = {**details, "base": str(self._previous)}
+            shared = self._shared.publish(whole.version, _writer(patches), about)
+            self._since_full += 1
+        return shared
+
+    def _patches(self, whole: Fetched, details: dict[str, Any]) -> dict[str, bytes] | None:
+        """Patches by file name from the previous version; None where a whole version is due or smaller."""
+        previous, width = self._previous, ELEMENT_BYTES.get(str(details.get("dtype")))
+        if previous is None or width is None or previous.lineage != whole.version.lineage:
+            return None
+        if self._since_full + 1 >= self._full_every or not self._cache.folder(previous).exists():
+            return None
+        patches: dict[str, bytes] = {}
+        for file in sorted(whole.path.glob("*.safetensors")):
+            old, crc32 = self._cache.folder(previous) / file.name, whole.manifest.files[file.name].crc32
+            patch = make_patch(old, file, width, int(crc32, 16)) if old.exists() else None
+            if patch is None or len(patch) >= file.stat().st_size:
+                return None
+            patches[file.name] = patch
+        return patches
+
+    @contextmanager
+    def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
+        """As WeightStore; the folder it yields lies in the cache and holds the whole version."""
+        with ExitStack() as pins:
+            try:
+                chosen, verified = self._bring(version, pins)
+            except DamagedBase as error:
+                log.warning("whole weights are damaged here and are put together anew", error=str(error))
+                self._cache.discard(error.base)
+                chosen, verified = self._bring(version, pins)
+            yield pins.enter_context((self._cache.hold if verified else self._cache.fetch)(chosen))
+
+    def _bring(self, version: PolicyVersion | None, pins: ExitStack) -> tuple[PolicyVersion, bool]:
+        """Make sure that the cache has ``version`` whole; which one that is, and whether it was put together
+        just now, and its checksum looked at."""
+        chain: list[Fetched] = []
+        wanted = version
+        while wanted is None or not self._has(wanted):
+            link = pins.enter_context(self._shared.fetch(wanted))
+            if wanted is None and self._has(link.version):
+                break
+            chain.append(link)
+            wanted = link.manifest.base
+            if wanted is None:
+                break
+        newest = chain[0].version if chain else (version or link.version)
+        for link in reversed(chain):
+            self._cache.publish(link.version, self._restorer(link), _without_base(link))
+        return newest, bool(chain)
+
+    def close(self) -> None:
+        self._cache.clear()
+        self._shared.close()
+
+    def _has(self, version: PolicyVersion) -> bool:
+        return version in self._cache.versions()
+
+    def _restorer(self, link: Fetched) -> WriteFiles:
+        base = link.manifest.base
+        if base is None:
+            return _copier(link.path)
+
+        def write(folder: Path) -> None:
+            with self._cache.hold(base) as old:
+                for patch in sorted(link.path.glob(f"*{SUFFIX}")):
+                    name = patch.name.removesuffix(SUFFIX)
+                    try:
+                        apply_patch(patch.read_bytes(), old.path / name, folder / name)
+                    except (BadPatch, FileNotFoundError) as error:  # the patch itself was verified
+                        raise DamagedBase(base, f"weights {link.version}: {error}") from error
+
+        return write
+
+
+def _without_base(link: Fetched) -> dict[str, Any]:
+    return {key: value for key, value in link.manifest.details.items() if key != "base"}
+
+
+def _copier(source: Path) -> WriteFiles:
+    def write(folder: Path) -> None:
+        for file in source.iterdir():
+            if file.is_file() and file.suffix != ".json":
+                _link_or_copy(file, folder / file.name)
+        index = source / "model.safetensors.index.json"
+        if index.exists():
+            _link_or_copy(index, folder / index.name)
+
+    return write
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)  # both on one file system: no second copy
+    except OSError:
+        target.write_bytes(source.read_bytes())
+
+
+def _writer(patches: dict[str, bytes]) -> WriteFiles:
+    def write(folder: Path) -> None:
+        for name, patch in patches.items():
+            (folder / f"{name}{SUFFIX}").write_bytes(patch)
+
+    return write

@@ -1,0 +1,231 @@
+"""DeepSpeed behind five verbs: forward_backward, step, weights, save, restore."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import deepspeed
+import torch
+from deepspeed.utils import logger as deepspeed_logger
+from torch import Tensor
+
+from learner.checkpoint.reshard import TAG, is_universal
+from learner.compute.collate import ModelInput
+from learner.compute.logprobs import HeadLoss
+from learner.compute.model import ModelUnusable, PolicyModel, load_model
+from learner.compute.probe import PROBE_OBJECTIVE, packing_probe
+from learner.compute.reference import ReferencePolicy
+from learner.compute.resolve import resolve_attention, resolve_dtype, resolve_layout
+from learner.config import LearnerConfig
+from learner.memory import model_shape
+from learner.recipe.plan import Objective
+
+BUCKET = 50_000_000
+"""Values that DeepSpeed sends at once and keeps a buffer for. Its own default takes 2 GB of every rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """grad_norm: 2-norm of the global gradient before clipping, not finite if the step was skipped."""
+
+    grad_norm: float
+    applied: bool
+
+
+class LearnerEngine(Protocol):
+    """What a rank needs of whatever trains the model. All ranks call the same verbs in the same order."""
+
+    def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
+        """Add one micro-batch's gradient; ``tokens`` is T of the whole global (mini-)batch."""
+        ...
+
+    def step(self, lr: float) -> StepResult:
+        """Average nothing, reduce, clip, update, clear. Skips the update if the gradient is not finite."""
+        ...
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Full parameters by Hugging Face name, one after the other; every rank must exhaust it."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write this rank's share of weights and optimizer state."""
+        ...
+
+    def restore(self, folder: Path) -> None:
+        """Continue from what ``save`` wrote."""
+        ...
+
+
+class DeepSpeedEngine:
+    """LearnerEngine on deepspeed.initialize, ZeRO 0 to 3."""
+
+    def __init__(
+        self, folder: Path, config: LearnerConfig, device: torch.device, *, with_reference: bool = False
+    ) -> None:
+        """Raises ModelUnusable. torch.distributed must be initialised; collective."""
+        deepspeed_logger.setLevel(logging.WARNING)
+        self._config = config
+        self.device = device
+        self.dtype = resolve_dtype(config.dtype, device)
+        self._shards = config.ranks // config.sequence_parallel
+        shape = model_shape(folder)
+        attention = resolve_attention(config.attention, device, self.dtype, shape.hidden)
+        self.layout = resolve_layout(config, attention)
+        settings = _deepspeed_config(config, self.dtype, min(shape.parameters, BUCKET))
+        groups = _share_sequences(folder, config, attention)
+        model = load_model(
+            folder,
+            dtype=self.dtype,
+            attention=attention,
+            checkpointing=config.gradient_checkpointing,
+            partitioned=settings if config.zero_stage == 3 else None,
+        )
+        self.policy = PolicyModel(model, config.loss_chunk)
+        optimizer = _optimizer(self.policy, config)
+        self._engine: Any = deepspeed.initialize(
+            model=self.policy, optimizer=optimizer, config=settings, mpu=groups, dist_init_required=False
+        )[0]
+        self._reference = (
+            ReferencePolicy(folder, config, settings, attention).to(device) if with_reference else None
+        )
+        self._optimizer = optimizer
+        if self.layout.packed_row is not None and config.sequence_parallel == 1:
+            self._check_packing(folder)
+
+    def _check_packing(self, folder: Path) -> None:
+        """Some models let the sequences of a packed row see each other, and nothing would say so."""
+        first, second = (
+            self.logprobs(probe.to(self.device), PROBE_OBJECTIVE)
+            for probe in (packing_probe(0), packing_probe(1))
+        )
+        if not torch.allclose(first, second, rtol=0, atol=1e-3):
+            raise ModelUnusable(
+                f"model {folder}: sequences of a packed row see each other: set learner.layout=padded"
+            )
+
+    def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
+        """DeepSpeed averages over shards, so the loss is multiplied by their number: the result is a sum."""
+        result: HeadLoss = self._engine(batch, objective, self._shards / tokens)
+        self._engine.backward(result.loss, scale_wrt_gas=False)
+        return HeadLoss(result.loss.detach() / self._shards, result.logprobs, result.entropy)
+
+    @torch.no_grad()
+    def logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
+        """Log-probabilities [N] under the current weights, without gradients."""
+        result: HeadLoss = self._engine(batch, objective, None)
+        return result.logprobs
+
+    def reference_logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
+        """Log-probabilities [N] under the initial weights."""
+        if self._reference is None:
+            raise ValueError(
+                "learner: a stage has kl above 0, but the ranks were started without a reference"
+            )
+        return self._reference.logprobs(batch, objective)
+
+    def step(self, lr: float) -> StepResult:
+        """One optimizer step on what was accumulated since the last."""
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        self._engine.step()
+        if isinstance(self._optimizer, ClippedAdamW):
+            return StepResult(self._optimizer.grad_norm, math.isfinite(self._optimizer.grad_norm))
+        applied = bool(self._engine.was_step_applied())
+        return StepResult(float(self._engine.get_global_grad_norm()) if applied else math.nan, applied)
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Parameters are gathered one at a time under ZeRO-3; a tied head appears once, as the embedding."""
+        for name, parameter in self.policy.model.named_parameters():
+            with deepspeed.zero.GatheredParameters([parameter], enabled=self._config.zero_stage == 3):
+                yield name, parameter.detach()
+
+    def save(self, folder: Path) -> None:
+        """Collective: every rank writes its own files."""
+        self._engine.save_checkpoint(str(folder), tag=TAG, save_latest=False)
+
+    def restore(self, folder: Path) -> None:
+        """Collective. Raises FileNotFoundError if ``folder`` holds no state."""
+        self._engine._config.load_universal_checkpoint = is_universal(folder)
+        path, _ = self._engine.load_checkpoint(str(folder), tag=TAG)
+        if path is None:
+            raise FileNotFoundError(f"{folder}: no DeepSpeed state that can be loaded")
+        self._apply_settings()
+
+    def _apply_settings(self) -> None:
+        """A checkpoint brings its own optimizer settings along; those of this run's config hold."""
+        config = self._config
+        for group in self._engine.optimizer.param_groups:
+            group.update(betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
+        if config.zero_stage:
+            self._engine.optimizer.clip_grad = config.grad_clip
+
+
+class ClippedAdamW(torch.optim.AdamW):
+    """AdamW for ZeRO-0, where DeepSpeed reports no norm and applies non-finite gradients."""
+
+    grad_norm = math.nan
+
+    def __init__(self, *args: Any, max_norm: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._max_norm = max_norm or math.inf
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Clip and update, or leave everything as it was if the norm is not finite."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        self.grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._max_norm))
+        if math.isfinite(self.grad_norm):
+            super().step(closure)
+
+
+def _optimizer(policy: PolicyModel, config: LearnerConfig) -> torch.optim.Optimizer:
+    parameters = [p for p in policy.parameters() if p.requires_grad]
+    settings: dict[str, Any] = {
+        "lr": config.lr,
+        "betas": config.betas,
+        "eps": config.eps,
+        "weight_decay": config.weight_decay,
+    }
+    if config.zero_stage == 0:
+        return ClippedAdamW(parameters, max_norm=config.grad_clip, **settings)
+    return torch.optim.AdamW(parameters, fused=True, **settings)
+
+
+def _share_sequences(folder: Path, config: LearnerConfig, attention: str) -> Any:
+    """DeepSpeed's Ulysses: ranks exchange heads for stretches of the sequence around each attention."""
+    if config.sequence_parallel == 1:
+        return None
+    from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
+
+    return UlyssesSPAttentionHF.register_with_transformers(
+        model_name_or_path=str(folder),
+        core_attn_implementation=attention,
+        sequence_parallel_size=config.sequence_parallel,
+        micro_batch_size=1,
+        seq_length_is_variable=True,
+    )
+
+
+def _deepspeed_config(config: LearnerConfig, dtype: torch.dtype, bucket: int) -> dict[str, Any]:
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "managed_gradient_accumulation": False,  # micro-batches per step vary with the responses' lengths
+        "gradient_clipping": config.grad_clip if config.zero_stage else 0.0,
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            "stage": config.zero_stage,
+            "overlap_comm": False,
+            "reduce_bucket_size": bucket,
+            "allgather_bucket_size": bucket,
+            "stage3_param_persistence_threshold": config.zero_persist,
+        },
+        "bf16": {"enabled": dtype == torch.bfloat16, "check_grad_overflow": True},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "communication_data_type": "fp32",
+        "steps_per_print": None,
+    }

@@ -1,0 +1,145 @@
+"""PolicyModel: a Hugging Face causal LM whose output head computes the loss instead of the logits."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from learner.compute.attention import bounds_arguments
+from learner.compute.collate import ModelInput
+from learner.compute.logprobs import HeadLoss, head_logprobs, head_loss
+from learner.recipe.magic import Tokens, correction_weight, token_terms
+from learner.recipe.plan import Objective
+
+_UNSUPPORTED = ("final_logit_softcapping", "attn_logit_softcapping", "logit_scale", "logits_scaling")
+
+
+class ModelUnusable(Exception):
+    """The model folder does not load or computes something the loss does not know; one line with the fix."""
+
+
+class PolicyModel(nn.Module):
+    """The policy: backbone and head of a causal LM, called with a micro-batch.
+
+    The head stays a module of its own: ZeRO-3 gathers its weight (tied or not) while it runs.
+    """
+
+    backbone: nn.Module
+    head: nn.Module
+
+    def __init__(self, model: nn.Module, chunk: int) -> None:
+        super().__init__()
+        self.model = model
+        self.chunk = chunk
+        head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
+        head.forward = types.MethodType(_head_forward, head)
+        # Both are parts of ``model``: registered again, they would be in every checkpoint twice.
+        object.__setattr__(self, "backbone", model.base_model)
+        object.__setattr__(self, "head", head)
+
+    def forward(self, batch: ModelInput, objective: Objective, scale: float | None) -> HeadLoss:
+        """Loss times ``scale``, log-probabilities and entropies [N]; ``scale`` None: no loss, no gradient."""
+        bounds = {} if batch.bounds is None else bounds_arguments(batch.bounds, batch.longest)
+        output = self.backbone(
+            input_ids=batch.input_ids,
+            position_ids=batch.positions,
+            attention_mask=None,  # with a mask or a cache, sdpa lets the sequences of a row see each other
+            use_cache=False,
+            **bounds,
+        )
+        hidden = output.last_hidden_state.flatten(0, 1).index_select(0, batch.select)
+        result: HeadLoss = self.head(hidden, batch.tokens, objective, scale, self.chunk)
+        return result
+
+
+def _head_forward(
+    self: Any, hidden: Tensor, tokens: Tokens, objective: Objective, scale: float | None, chunk: int
+) -> HeadLoss:
+    settings: dict[str, Any] = {"temperature": objective.temperature, "chunk": chunk}
+    if scale is None:
+        logprobs, entropy = head_logprobs(hidden, self.weight, tokens.targets, **settings)
+        return HeadLoss(logprobs.new_zeros(()), logprobs, entropy)
+    if objective.correction == "sequence" and tokens.weight is None:
+        old = tokens.old
+        if old is None:
+            old, _ = head_logprobs(hidden, self.weight, tokens.targets, **settings)
+        tokens = replace(tokens, weight=correction_weight(old, tokens, objective))
+    return head_loss(hidden, self.weight, tokens.targets, _token_loss(tokens, objective, scale), **settings)
+
+
+def _token_loss(
+    tokens: Tokens, objective: Objective, scale: float
+) -> Callable[[Tensor, Tensor, slice], Tensor]:
+    def loss(logprobs: Tensor, entropy: Tensor, at: slice) -> Tensor:
+        return token_terms(logprobs, entropy, tokens[at], objective).total(objective) * scale
+
+    return loss
+
+
+def load_model(
+    folder: Path,
+    *,
+    dtype: torch.dtype,
+    attention: str,
+    checkpointing: bool,
+    partitioned: dict[str, Any] | None = None,
+) -> nn.Module:
+    """Read a Hugging Face folder; raises ModelUnusable.
+
+    partitioned: DeepSpeed settings under which no rank ever holds the whole model (ZeRO-3); collective.
+    """
+    try:
+        config = _without_dropout(AutoConfig.from_pretrained(folder))
+        if partitioned is None:
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, dtype=dtype, attn_implementation=attention
+            )
+        else:
+            # Its dtype argument is misread; overriding dtypes would make rotary frequencies bfloat16.
+            device_only = [deepspeed.zero.DeepSpeedTensorOverride.device]
+            with deepspeed.zero.Init(config_dict_or_path=partitioned, tensor_overrides=device_only):
+                model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
+            _fill(model, folder)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise ModelUnusable(f"model folder {folder} does not load: {str(error).splitlines()[0]}") from error
+    for name in _UNSUPPORTED:
+        if getattr(config, name, None) not in (None, 1.0):
+            raise ModelUnusable(f"model {folder}: {name} is set; the loss is for plain softmax heads only")
+    head = model.get_output_embeddings()
+    if head is None or getattr(head, "bias", None) is not None:
+        raise ModelUnusable(f"model {folder}: needs an output head without bias")
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    trained: nn.Module = model.train()
+    return trained
+
+
+def _without_dropout(config: Any) -> Any:
+    """The sampler has none: with it, log-probabilities would be another policy's, never the same twice."""
+    for name, value in vars(config).items():
+        if name.endswith(("dropout", "pdrop", "dropout_prob")) and isinstance(value, float):
+            setattr(config, name, 0.0)
+    return config
+
+
+def _fill(model: nn.Module, folder: Path) -> None:
+    """Read the folder's tensors one at a time into a partitioned model: rank 0 reads, each keeps its part."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(safe_open(path, "pt")) for path in sorted(folder.glob("*.safetensors"))]
+        where = {name: file for file in files for name in file.keys()}  # noqa: SIM118 (no mapping)
+        for name, parameter in model.named_parameters():
+            if name not in where:
+                raise ModelUnusable(f"model folder {folder}: no safetensors file holds {name}")
+            with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
+                if torch.distributed.get_rank() == 0:
+                    parameter.data.copy_(where[name].get_tensor(name))

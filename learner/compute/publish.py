@@ -1,0 +1,30 @@
+"""Publish an engine's parameters: gather them on all ranks, write them on the one that has a store."""
+
+from __future__ import annotations
+
+import torch
+
+from buffer import log_context as log_facts
+from buffer.records.versions import PolicyVersion
+from buffer.weights.disk import Published, WeightStore
+from learner.checkpoint.hf_files import tensor_writer
+from learner.compute.engine import LearnerEngine
+
+
+def write_weights(
+    engine: LearnerEngine, version: PolicyVersion, store: WeightStore | None, dtype: torch.dtype
+) -> Published | None:
+    """Publish ``engine``'s parameters; a rank without a store only takes part in gathering them.
+
+    Raises as ``store.publish``, on that rank alone and after all have gathered: they can be asked again.
+    """
+    log_facts.at(version)
+    tensors = engine.weights()
+    try:
+        if store is None:
+            return None
+        details = {"dtype": str(dtype).removeprefix("torch.")}
+        return store.publish(version, tensor_writer(tensors, dtype), details)
+    finally:
+        for _ in tensors:  # the others wait for this rank at each that is left
+            pass

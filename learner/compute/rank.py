@@ -1,0 +1,200 @@
+"""Rank: one learner process. Fetches bodies, runs micro-batches, writes its share of files."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import psutil
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
+
+from buffer.records.rollout import GroupId, RolloutGroup
+from buffer.records.versions import PolicyVersion
+from buffer.store.rollout_buffer import CorruptGroup
+from buffer.weights.disk import Published, StoreUnavailable
+from learner.compute.collate import ModelInput, collate, shard_columns
+from learner.compute.engine import DeepSpeedEngine
+from learner.compute.logprobs import HeadLoss
+from learner.compute.model import ModelUnusable
+from learner.compute.oom import retold
+from learner.compute.publish import write_weights
+from learner.compute.resolve import resolve_dtype
+from learner.memory import MemoryNeed, memory_need, model_shape
+from learner.rank_spec import RankSpec
+from learner.recipe.magic import token_sums, token_terms
+from learner.recipe.plan import Layout, MicroBatch, MiniBatch, StepPlan
+from learner.recipe.stats import SUMS, RankStats
+from learner.timer import PhaseClock
+
+
+class Rank:
+    """One process of the learner; all ranks get the same calls in the same order."""
+
+    def __init__(self, spec: RankSpec, rank: int, world: int) -> None:
+        torch.set_num_threads(spec.config.threads)
+        self._spec = spec
+        self._rank = rank
+        self._world = world
+        self._shard = rank // spec.config.sequence_parallel
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._groups: dict[int, RolloutGroup] = {}
+        self._store: TCPStore | None = None
+
+    def memory(self) -> tuple[MemoryNeed, int]:
+        """What a step will need on this rank by estimate, and the bytes free on its device now.
+
+        Raises ModelUnusable.
+        """
+        spec = self._spec
+        dtype = resolve_dtype(spec.config.dtype, self._device)
+        try:
+            shape = model_shape(spec.model)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise ModelUnusable(f"model folder {spec.model} cannot be read: {error}") from error
+        need = memory_need(shape, spec.config, spec.longest, dtype.itemsize, 1 + spec.needs_reference)
+        if self._device.type == "cuda":
+            return need, int(torch.cuda.mem_get_info()[0])
+        return need, int(psutil.virtual_memory().available)
+
+    def listen(self, host: str) -> int:
+        """Rank 0: open the meeting point on a free port of ``host``."""
+        timeout = timedelta(seconds=self._spec.config.collective_timeout)
+        self._store = TCPStore(host, 0, self._world, is_master=True, timeout=timeout, wait_for_workers=False)
+        return int(self._store.port)
+
+    def join(self, host: str, port: int) -> None:
+        """Meet the other ranks, then build the engine. Raises ModelUnusable."""
+        if not torch.distributed.is_initialized():
+            self._meet(host, port)
+        spec = self._spec
+        self._engine = DeepSpeedEngine(
+            spec.model, spec.config, self._device, with_reference=spec.needs_reference
+        )
+        self._source = self._spec.open_source()
+        self._weights = self._spec.open_weights() if self._rank == 0 else None
+
+    def _meet(self, host: str, port: int) -> None:
+        timeout = timedelta(seconds=self._spec.config.collective_timeout)
+        store = self._store or TCPStore(host, port, self._world, timeout=timeout)
+        backend = "nccl" if self._device.type == "cuda" else "gloo"
+        torch.distributed.init_process_group(
+            backend, store=store, rank=self._rank, world_size=self._world, timeout=timeout
+        )
+        # gloo carries everything on a CPU; DeepSpeed's own operator would be compiled for 40 s at first use.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        deepspeed.init_distributed(backend, timeout=timeout)
+
+    def layout(self) -> Layout:
+        """How this rank's sequences share rows, ``auto`` resolved for its device."""
+        return self._engine.layout
+
+    def fetch(self, plan: StepPlan, refs: Sequence[Any]) -> tuple[GroupId, ...]:
+        """Read the bodies this rank's micro-batches need; returns the groups whose body cannot be read.
+
+        refs: the claim's entries, indexed as the plan's groups.
+        """
+        wanted = plan.groups_of(self._shard)
+        try:
+            self._groups = dict(zip(wanted, self._source.fetch([refs[i] for i in wanted]), strict=True))
+        except CorruptGroup as error:
+            return error.ids
+        return ()
+
+    def bodies(self, refs: Sequence[Any]) -> list[RolloutGroup]:
+        """The bodies of any groups, for inspection."""
+        return self._source.fetch(refs)
+
+    def update(self, plan: StepPlan) -> RankStats:
+        """Run every mini-batch of the plan on the bodies that ``fetch`` read."""
+        clock = PhaseClock()
+        stats = RankStats(clock.seconds)
+        with clock.phase("fwdbwd"):
+            old = self._old_logprobs(plan)
+        for mini, mini_old in zip(plan.mini_batches, old, strict=True):
+            with clock.phase("fwdbwd"):
+                self._accumulate(mini, mini_old, plan, stats)
+            with clock.phase("optim"), retold(self._rank, self._spec.config):
+                outcome = self._engine.step(plan.lr)
+                stats.updates.append((outcome.grad_norm, outcome.applied))
+        self._groups = {}
+        stats.peak_bytes = self._peak_bytes()
+        return stats
+
+    def _peak_bytes(self) -> int:
+        """Most memory held at once: on the GPU, or by this process since its start."""
+        if self._device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated())
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def _old_logprobs(self, plan: StepPlan) -> list[list[Tensor | None]]:
+        """Per micro-batch, log-probabilities before the first update, where a later one will need them."""
+        old: list[list[Tensor | None]] = []
+        for number, mini in enumerate(plan.mini_batches):
+            needed = number > 0 and plan.objective.correction != "none"
+            micros = mini.shards[self._shard]
+            old.append([self._logprobs(micro, plan) if needed else None for micro in micros])
+        return old
+
+    def _logprobs(self, micro: MicroBatch, plan: StepPlan) -> Tensor:
+        batch = self._collate(micro, plan)
+        with retold(self._rank, self._spec.config, batch):
+            return self._engine.logprobs(batch, plan.objective)
+
+    def _accumulate(
+        self, mini: MiniBatch, old: Sequence[Tensor | None], plan: StepPlan, stats: RankStats
+    ) -> None:
+        """Forward and backward of one mini-batch's micro-batches."""
+        sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self._device)
+        largest = torch.zeros((), device=self._device)
+        for micro, before in zip(mini.shards[self._shard], old, strict=True):
+            batch, result = self._forward_backward(micro, before, plan, mini)
+            terms = token_terms(result.logprobs, result.entropy, batch.tokens, plan.objective)
+            part, gap = token_sums(terms, result.logprobs, batch.tokens, plan.objective)
+            sums += part
+            largest = torch.maximum(largest, gap)
+        stats.add(sums.tolist(), float(largest))
+
+    def _forward_backward(
+        self, micro: MicroBatch, old: Tensor | None, plan: StepPlan, mini: MiniBatch
+    ) -> tuple[ModelInput, HeadLoss]:
+        batch = self._collate(micro, plan)
+        with retold(self._rank, self._spec.config, batch):
+            reference = self._engine.reference_logprobs(batch, plan.objective) if plan.objective.kl else None
+            batch = replace(batch, tokens=replace(batch.tokens, old=old, reference=reference))
+            return batch, self._engine.forward_backward(batch, plan.objective, mini.tokens)
+
+    def _collate(self, micro: MicroBatch, plan: StepPlan) -> ModelInput:
+        shared = self._spec.config.sequence_parallel
+        batch = collate(micro, self._groups, plan.step, multiple=shared, positions=shared > 1)
+        if shared > 1:
+            batch = shard_columns(batch, self._rank % shared, shared)
+        return batch.to(self._device)
+
+    def publish(self, version: PolicyVersion) -> Published | StoreUnavailable | None:
+        """Write the weights under ``version``; rank 0 writes, the others help to gather.
+
+        A store that cannot be written is an answer, not an end: the ranks are as they were.
+        """
+        dtype = resolve_dtype(self._spec.config.publish_dtype, self._device)
+        if self._spec.config.publish_dtype == "auto":
+            dtype = self._engine.dtype
+        try:
+            return write_weights(self._engine, version, self._weights, dtype)
+        except StoreUnavailable as error:
+            return error
+
+    def save(self, folder: Path) -> None:
+        """Write this rank's share of a checkpoint into ``folder``."""
+        self._engine.save(folder)
+
+    def restore(self, folder: Path) -> None:
+        """Continue from a checkpoint's engine folder."""
+        self._engine.restore(folder)

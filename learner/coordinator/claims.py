@@ -1,0 +1,135 @@
+"""Batches: from the buffer's claim to a plan whose bodies every rank has in hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from buffer.records.rollout import GroupSummary
+from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from learner.config import LearnerConfig
+from learner.coordinator.rank_group import RankGroup
+from learner.coordinator.report import ControllerView
+from learner.coordinator.state import LearnerState
+from learner.recipe.entropy import sampled_entropy
+from learner.recipe.plan import StepPlan, kept_groups, plan_step
+from learner.recipe.schedule import Schedule
+from learner.timer import PhaseClock
+
+BELL_SECONDS = 0.5
+"""The longest a wait for groups goes on without looking for a stop."""
+
+SAY_SECONDS = 30.0
+"""A wait says what it waits for this often."""
+
+log = structlog.get_logger()
+
+
+class LearnerStarved(Exception):
+    """No full batch came by the deadline; says what is missing."""
+
+
+class StalenessViolated(Exception):
+    """The batch breaks the staleness bound or the stage's rules: the buffer's promise does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step trains on, and the entropy controller's view of it."""
+
+    claim: Claim
+    plan: StepPlan
+    controller: ControllerView
+
+    @property
+    def groups(self) -> list[GroupSummary]:
+        """The batch's groups, indexed as the plan's."""
+        return [group.summary for group in self.claim.groups]
+
+
+class Batches:
+    """Claims and plans step after step."""
+
+    def __init__(self, schedule: Schedule, buffer: RolloutBuffer, ranks: RankGroup) -> None:
+        self._schedule = schedule
+        self._buffer = buffer
+        self._ranks = ranks
+
+    def next(self, state: LearnerState, clock: PhaseClock, stop: threading.Event) -> Batch | None:
+        """The batch of ``state``'s step, fetched by all ranks; None if ``stop`` came first or the run stops.
+
+        Groups whose body cannot be read are dropped and the step is claimed anew. Raises LearnerStarved,
+        StalenessViolated, RankDied and the buffer's errors.
+        """
+        step, lineage = state.version.step, state.version.lineage
+        while True:
+            with clock.phase("wait"):
+                claim = self._claim(lineage, step, stop)
+            if claim is None:
+                return None
+            batch = self._plan(claim, state)
+            with clock.phase("fetch"):
+                corrupt = self._ranks.fetch(batch.plan, claim.groups)
+            if not corrupt:
+                return batch
+            log.warning("corrupt groups dropped", step=step, groups=[str(group) for group in corrupt])
+            self._buffer.unclaim(lineage, step, corrupt)
+
+    def _claim(self, lineage: int, step: int, stop: threading.Event) -> Claim | None:
+        """Wait for a full batch; None if ``stop`` came first or the buffer itself stops the run."""
+        timeout = self._schedule.learner(step).claim_timeout
+        begun = time.monotonic()
+        say_at = begun + SAY_SECONDS
+        while not stop.is_set():
+            claim = self._buffer.claim(lineage, step)
+            if isinstance(claim, Claim):
+                return claim
+            if (reason := self._buffer.stopping()) is not None:
+                log.warning("no more batches", why=claim.why, stopping=reason)
+                return None
+            now = time.monotonic()
+            if now > begun + timeout:
+                raise LearnerStarved(f"{claim.why}; waited {timeout:.0f} s for the generators")
+            if now > say_at:
+                log.info("waiting for groups", why=claim.why, seconds=round(now - begun))
+                say_at = now + SAY_SECONDS
+            self._buffer.wait_bell(BELL_SECONDS, "work")
+        return None
+
+    def _plan(self, claim: Claim, state: LearnerState) -> Batch:
+        groups = [group.summary for group in claim.groups]
+        config = self._schedule.learner(claim.step)
+        self._check(claim.step, groups)
+        entropy = state.entropy.estimate(sampled_entropy(kept_groups(groups, config)), config.entropy)
+        alpha = state.entropy.alpha(entropy, config.entropy)
+        plan = plan_step(
+            groups,
+            config,
+            step=claim.step,
+            alpha=alpha,
+            temperature=self._schedule.stage(claim.step).temperature,
+            shards=shards(config),
+            layout=self._ranks.layout,
+        )
+        return Batch(claim, plan, ControllerView(entropy, alpha, state.entropy.coefficient))
+
+    def _check(self, step: int, groups: list[GroupSummary]) -> None:
+        bound, stage = self._buffer.config.max_staleness, self._schedule.index(step)
+        for group in groups:
+            if not 0 <= step - group.oldest.step <= bound or group.newest.step > step:
+                raise StalenessViolated(
+                    f"group {group.id} of versions {group.oldest} to {group.newest} at step {step}, "
+                    f"max_staleness {bound}"
+                )
+            if group.stage != stage:
+                raise StalenessViolated(
+                    f"group {group.id} of stage {group.stage} at step {step} of stage {stage}"
+                )
+
+
+def shards(config: LearnerConfig) -> int:
+    """Data-parallel ranks: those that see different sequences."""
+    return config.ranks // config.sequence_parallel

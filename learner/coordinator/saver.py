@@ -1,0 +1,64 @@
+"""Saver: puts together what a resume needs, from the ranks, the coordinator and the buffer."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from buffer.records.versions import PolicyVersion
+from buffer.store.rollout_buffer import RolloutBuffer
+from learner.checkpoint.checkpoint import CheckpointError, Checkpoints
+from learner.coordinator.rank_group import RankGroup
+from learner.coordinator.state import LearnerState
+from learner.memory import checkpoint_bytes
+
+
+class Saver:
+    """Writes the run's checkpoints and knows which version is safe."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        buffer: RolloutBuffer,
+        ranks: RankGroup,
+        extra_state: Callable[[], dict[str, Any]],
+    ) -> None:
+        """extra_state: what others want in each checkpoint's state.json, JSON-able."""
+        self._checkpoints = checkpoints
+        self._buffer = buffer
+        self._ranks = ranks
+        self._extra_state = extra_state
+        self.saved: PolicyVersion | None = None
+        """The version that a resume would find."""
+        self.postponed = False
+
+    def check_room(self) -> None:
+        """Raises CheckpointError where the disk has no room for one more: a rank that found that out would
+        die of it."""
+        need, root = checkpoint_bytes(self._ranks.shape), self._checkpoints.root
+        root.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(root).free
+        if free < need:
+            raise CheckpointError(
+                f"{root}: a checkpoint takes about {need / 2**30:.2f} GiB, {free / 2**30:.2f} GiB are free: "
+                "make room, or lower learner.checkpoint.keep_last"
+            )
+
+    def save(self, state: LearnerState) -> None:
+        """Write everything a resume at ``state`` needs."""
+        lineage, step = state.version
+        self._buffer.checkpoint_begun(lineage, step)
+        staging = self._checkpoints.begin(state.version)
+        self._ranks.save(staging / "engine")
+        saved = {
+            "learner": state.as_dict(),
+            "config": self._ranks.config.model_dump(mode="json"),
+            "model": asdict(self._ranks.shape),
+            "ledger": self._buffer.ledger(),
+            "buffer": self._buffer.snapshot(),
+        }
+        self._checkpoints.complete(staging, state.version, saved | self._extra_state())
+        self._buffer.checkpoint_durable(lineage, step)
+        self.saved, self.postponed = state.version, False

@@ -1,0 +1,42 @@
+"""RankSpec: what a rank is built from. No torch: the coordinator makes it, the rank's process uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from buffer.records.rollout import RolloutGroup
+from buffer.weights.disk import WeightStore
+from learner.config import LearnerConfig
+
+
+class RankOutOfMemory(Exception):
+    """A micro-batch did not fit; names its size and the settings to change."""
+
+
+class GroupSource(Protocol):
+    """Where bodies come from; ``RolloutBuffer`` is one."""
+
+    def fetch(self, groups: Sequence[Any]) -> list[RolloutGroup]:
+        """Bodies in the order of what the claim listed."""
+        ...
+
+
+@dataclass(frozen=True)
+class RankSpec:
+    """What every rank is built from. The two functions open this process's own connections.
+
+    longest: prompt and response limit in tokens, for the memory estimate. needs_reference: keep the initial
+    model, for stages with a KL term. serve_metrics: called once in each rank's process, with "learner" and
+    the rank.
+    """
+
+    model: Path
+    config: LearnerConfig
+    open_source: Callable[[], GroupSource]
+    open_weights: Callable[[], WeightStore]
+    longest: int = 0
+    needs_reference: bool = False
+    serve_metrics: Callable[[str, int], None] | None = None

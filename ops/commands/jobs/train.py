@@ -1,0 +1,85 @@
+"""``magicrl train`` and ``magicrl quickstart``: start or continue a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ops.config.loader import load_config
+from ops.records.folder import Resume, RunFolder
+from ops.run.detached import detach
+
+INTERRUPTED = 130
+"""Exit status of a run that a signal ended, as a shell reports it; `--resume` continues such a run."""
+
+app = typer.Typer()
+
+
+_RESUME = typer.Option(
+    "--resume",
+    metavar="[=auto]",
+    help="Continue the newest complete checkpoint. --resume=auto starts afresh where there is none.",
+    show_default=False,
+)
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(help="A YAML file or the name of a shipped recipe.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like learner.lr=2e-6.")] = None,
+    resume: Annotated[str, _RESUME] = "never",
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Fence a learner of this run that still lives.")
+    ] = False,
+    detached: Annotated[bool, typer.Option("--detach", help="Go on without this terminal.")] = False,
+) -> None:
+    """Train a model on problems whose answers can be checked."""
+    loaded = load_config(config, overrides or ())
+    if detached:
+        process = detach(
+            loaded.run.path, ["train", config, *(overrides or ()), f"--resume={_resume(resume)}"]
+        )
+        typer.echo(f"{loaded.run.path}: process {process}; magicrl stop {loaded.run.name} ends it")
+        return
+    from ops.run.run import run  # it loads the other rooms: a mistake in the configuration is told before
+
+    _finish(run(loaded, _resume(resume), take_over))
+
+
+@app.command()
+def quickstart(
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like run.steps=20.")] = None,
+    resume: Annotated[str, _RESUME] = "never",
+    cache: Annotated[Path, typer.Option(help="Where the tiny model and its problems are kept.")] = Path(
+        ".cache"
+    ),
+) -> None:
+    """Train a tiny model on this machine: every part real, only small."""
+    load_config("quickstart", overrides or ())  # a mistake is told before the minute that the model takes
+    from ops.quickstart.model import build_model
+    from ops.quickstart.problems import write_problems
+    from ops.run.run import run
+
+    typer.echo("the tiny model and its problems (made once, about a minute)", err=True)
+    model = build_model(cache / "quickstart", progress=lambda line: typer.echo(f"  {line}", err=True))
+    train_file, test_file = write_problems(cache / "quickstart")
+    made = [f"model.path={model}", f"data.train=[{train_file}]", f"data.test={test_file}"]
+    config = load_config("quickstart", [*made, *(overrides or ())])
+    choice = _resume(resume)
+    if choice == "never" and (earlier := RunFolder(config.run.path).set_aside()):
+        typer.echo(f"the earlier run is now {earlier}", err=True)
+    _finish(run(config, choice))
+
+
+def _finish(summary: dict[str, Any]) -> None:
+    if summary["outcome"] == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+
+
+def _resume(text: str) -> Resume:
+    match text:
+        case "never" | "require" | "auto":
+            return text
+    raise typer.BadParameter("must be plain --resume or --resume=auto")

@@ -1,0 +1,239 @@
+"""``magicrl buffer``: look into a run's buffer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ops.display.console import stdout
+
+if TYPE_CHECKING:
+    import redis
+
+    from buffer.store.inspection import GroupRow, RunInspector
+    from ops.config.schema import Config
+
+app = typer.Typer(no_args_is_help=True, help="Look into a run's buffer: where every group is, and why.")
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder, or its name under runs/.")]
+Url = Annotated[str | None, typer.Option("--redis", help="The run's Redis, where it is not its own.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run that was found, and the connection to its Redis."""
+
+    name: str
+    config: Config
+    client: redis.Redis
+
+    @property
+    def inspector(self) -> RunInspector:
+        """A reader of its keys."""
+        from buffer.store.inspection import RunInspector
+
+        return RunInspector(self.client, self.name)
+
+
+@contextmanager
+def _open(run: str, url: str | None) -> Iterator[Opened]:
+    """Find a run and its Redis; what is wrong is said in one line, exit status 2."""
+    from buffer.backend.embedded import RedisUnusable, connect
+    from buffer.backend.functions import BufferRefusal
+    from ops.config.loader import load_config
+
+    folder = Path(run) if (Path(run) / "config.yaml").exists() else Path("runs") / run
+    if not (folder / "config.yaml").exists():
+        raise _mistake(f"no run at {run} or {folder}: give the folder that holds its config.yaml")
+    config = load_config(str(folder / "config.yaml"))
+    own = folder / "redis" / "url"
+    address = url or config.buffer.redis.url or (own.read_text() if own.exists() else None)
+    try:
+        client = connect(config.buffer.redis, address)
+        yield Opened(config.run.name, config, client)
+        client.close()
+    except (RedisUnusable, BufferRefusal) as error:
+        raise _mistake(f"{error} (a run's own Redis lives only while it runs)") from error
+
+
+def _mistake(text: str) -> typer.Exit:
+    typer.echo(text, err=True)
+    return typer.Exit(2)
+
+
+def _show(
+    as_json: bool, data: Any, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    if as_json:
+        typer.echo(json.dumps(data))
+        return
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row))
+    stdout().print(table)
+
+
+@app.command()
+def stats(run: Run, redis_url: Url = None, as_json: AsJson = False) -> None:
+    """The books: every started group is in one place."""
+    from buffer.prompts.pool import PromptPool
+    from buffer.store.rollout_buffer import RolloutBuffer
+
+    with _open(run, redis_url) as opened:
+        buffer = RolloutBuffer(opened.client, opened.name, opened.config.buffer)
+        books, pool = (
+            buffer.books(),
+            PromptPool(opened.client, opened.name, opened.config.buffer).statistics(),
+        )
+        data = books.as_dict() | {"balanced": books.balanced, "counters": dict(books.counters)}
+        data |= {"dropped_tokens": dict(books.dropped_tokens), "prompts": asdict(pool)}
+        places = {key: value for key, value in books.as_dict().items() if key != "dropped"}
+        dropped = {f"dropped: {reason}": number for reason, number in books.dropped.items()}
+        balance = {"balance": "yes" if books.balanced else f"NO: {books.placed} are placed"}
+        _show(
+            as_json,
+            data,
+            f"Groups of {opened.name}",
+            ["place", "groups"],
+            (places | dropped | balance).items(),
+        )
+        if not as_json:
+            states = ("ready", "drawn", "resting", "retired", "left")
+            rows = [[source, *(getattr(pool, state)[source] for state in states)] for source in pool.ready]
+            _show(False, None, f"Prompts, epoch {pool.epoch}", ["source", *states[:-1], "draws left"], rows)
+
+
+@app.command()
+def groups(
+    run: Run,
+    place: Annotated[str | None, typer.Option(help="in_flight, pending, claimed, trained, ...")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, oldest version first.")] = 50,
+    redis_url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The groups that Redis knows, oldest version first."""
+    with _open(run, redis_url) as opened:
+        found = sorted(opened.inspector.groups(place), key=lambda row: (row.step, row.place, row.id))[:limit]
+        columns = ["group", "place", "stage", "oldest step", "source", "tokens", "pass rate", "generator"]
+        rows = [
+            [
+                str(row.id),
+                row.place,
+                row.stage,
+                row.step,
+                row.data_source,
+                row.tokens,
+                _pass_rate(row),
+                row.actor,
+            ]
+            for row in found
+        ]
+        data = [dict(zip(columns, row, strict=True)) for row in rows]
+        _show(as_json, data, f"Groups of {opened.name}", columns, rows)
+
+
+def _pass_rate(row: GroupRow) -> float | str:
+    return round(row.summary.pass_rate, 3) if row.summary else ""
+
+
+@app.command()
+def prompts(
+    run: Run,
+    hardest: Annotated[bool, typer.Option("--hardest", help="Lowest pass rate first.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    redis_url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is known of the prompts that were sampled, the most often sampled first."""
+    with _open(run, redis_url) as opened:
+        columns = ["prompt", "groups", "samples", "right", "last pass rate", "posterior", "failures in a row"]
+        rows = [
+            [row.prompt, h.groups, h.samples, h.successes, float(h.last), round(h.pass_rate, 4), h.failures]
+            for row in opened.inspector.prompts(limit, hardest)
+            for h in [row.history]
+        ]
+        data = [dict(zip(columns, row, strict=True)) for row in rows]
+        _show(as_json, data, f"Prompts of {opened.name}", columns, rows)
+
+
+@app.command()
+def show(
+    run: Run,
+    group: Annotated[str, typer.Argument(help="Its id: epoch.prompt.draw, as `groups` lists it.")],
+    redis_url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """One group in full: its texts, scores, versions and lengths."""
+    from buffer.records.codec import CorruptBody
+    from buffer.records.rollout import GroupId
+    from ops.display.group_view import decoder, describe, print_group
+
+    with _open(run, redis_url) as opened:
+        try:
+            row = opened.inspector.group(GroupId.parse(group))
+            body = opened.inspector.body(row) if row else None
+        except (ValueError, CorruptBody) as error:
+            raise _mistake(str(error)) from error
+        if row is None:
+            raise _mistake(f"group {group} is not in Redis: it ended a while ago, or never was")
+        data: dict[str, Any] = {
+            "group": group,
+            "place": row.place,
+            "stage": row.stage,
+            "generator": row.actor,
+        }
+        if body is not None:
+            text = decoder(opened.config.model.path)
+            data |= {"source": body.data_source, "prompt": text(body.prompt_tokens.tolist())}
+            data["rollouts"] = [describe(rollout, text) for rollout in body.rollouts]
+    if as_json:
+        typer.echo(json.dumps(data))
+    else:
+        print_group(data)
+
+
+@app.command()
+def purge(
+    run: Run,
+    redis_url: Url = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Even if its learner is alive.")] = False,
+) -> None:
+    """Delete everything of a run from its Redis. Its folder and checkpoints stay; a live run is refused."""
+    from buffer.store.inspection import purge as purge_run
+    from buffer.store.rollout_buffer import RolloutBuffer
+    from ops.run.buffer_supervisor import INCUMBENT_SECONDS
+
+    with _open(run, redis_url) as opened:
+        buffer = RolloutBuffer(opened.client, opened.name, opened.config.buffer)
+        if not live and buffer.incumbent_lives(INCUMBENT_SECONDS):
+            raise _mistake(
+                f"the learner of {opened.name} is alive: magicrl stop {opened.name}, or add --live"
+            )
+        if not yes:
+            typer.confirm(f"Delete all of run {opened.name} from its Redis?", abort=True)
+        typer.echo(f"{purge_run(opened.client, opened.name)} keys deleted")
+
+
+@app.command()
+def acl(
+    run: Annotated[str, typer.Argument(metavar="NAME", help="The run's name.")], as_json: AsJson = False
+) -> None:
+    """Print Redis users for a run's roles, and what they cannot prevent."""
+    from buffer.backend.acl import LIMITS, ROLES, acl_rules
+
+    rules = {role: acl_rules(run, role) for role in ROLES}
+    if as_json:
+        typer.echo(json.dumps(rules))
+        return
+    for rule in rules.values():
+        typer.echo(rule + "\n")
+    typer.echo(LIMITS)

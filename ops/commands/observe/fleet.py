@@ -1,0 +1,115 @@
+"""``magicrl fleet`` and ``magicrl scale``: look at the generators of a live run, and change their number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import JustifyMethod
+from rich.markup import escape
+from rich.table import Table
+
+from ops.display.console import stdout
+
+if TYPE_CHECKING:
+    from actors.generator.registry import Roster
+
+app = typer.Typer()
+
+WIDE = 120
+"""Columns from which each generator's node stands in its line."""
+RUN = typer.Option("--run", help="Name of the run.")
+REDIS = typer.Option(
+    "--redis", help="The run's Redis; by default the one that a run in --folder started itself."
+)
+FOLDER = typer.Option("--folder", help="Where runs keep their folders.")
+PASSWORD = typer.Option("--password-file", help="File whose first line is the password of Redis.")
+
+
+@app.command()
+def scale(
+    generators: Annotated[int, typer.Option(min=0, help="How many generators the run shall have.")],
+    run: Annotated[str, RUN],
+    redis: Annotated[str | None, REDIS] = None,
+    folder: Annotated[Path, FOLDER] = Path("runs"),
+    password_file: Annotated[Path | None, PASSWORD] = None,
+) -> None:
+    """Change the number of generators of a live run: new ones join at once, others drain and leave."""
+    roster = _roster(run, redis, folder, password_file)
+    roster.set_target(generators)
+    serving = len(roster.reports())
+    typer.echo(f"{run}: {generators} generators wanted, {serving} serve now")
+
+
+@app.command()
+def fleet(
+    run: Annotated[str, RUN],
+    redis: Annotated[str | None, REDIS] = None,
+    folder: Annotated[Path, FOLDER] = Path("runs"),
+    password_file: Annotated[Path | None, PASSWORD] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a generator.")] = False,
+) -> None:
+    """Show each generator of a live run: state, weights, tokens/s, work in flight, why it idles, its node."""
+    reports = _roster(run, redis, folder, password_file).reports()
+    if as_json:
+        for report in reports:
+            typer.echo(json.dumps(report))
+        return
+    _print(run, reports)
+
+
+def _roster(run: str, url: str | None, folder: Path, password_file: Path | None) -> Roster:
+    from actors.generator.registry import Roster
+    from buffer.backend.embedded import connect
+    from buffer.config import RedisConfig
+    from ops.config.schema import ConfigError
+
+    socket = (folder / run / "redis" / "redis.sock").resolve()
+    if url is None and not socket.exists():
+        raise ConfigError(
+            f"{socket} does not exist: is the run {run!r} alive? Else give its Redis with --redis"
+        )
+    client = connect(RedisConfig(url=url or f"unix://{socket}", password_file=password_file))
+    roster = Roster(client, run)
+    if roster.spec() is None:
+        raise ConfigError(f"this Redis knows no run {run!r}: check --run and --redis")
+    return roster
+
+
+def _print(run: str, reports: list[dict[str, Any]]) -> None:
+    """One line a generator; where the terminal is too narrow for the nodes, they follow below."""
+    console = stdout()
+    if not reports:
+        console.print(f"no generator of {run} reports")
+        return
+    wide = console.width >= WIDE
+    console.print(_table(reports, wide))
+    if not wide:
+        for node in sorted({report["node"] for report in reports}):
+            there = ", ".join(str(report["slot"]) for report in reports if report["node"] == node)
+            console.print(f"[dim]{escape(node)}: {there}[/]", soft_wrap=True)
+
+
+def _table(reports: list[dict[str, Any]], wide: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("generator", "state", "weights", "lag", "tokens/s", "groups", "idle", *["node"] * wide):
+        justify: JustifyMethod = "right" if name in ("lag", "tokens/s", "groups") else "left"
+        table.add_column(name, justify=justify, no_wrap=True)
+    for report in reports:
+        table.add_row(*_cells(report), *[report["node"]] * wide)
+    return table
+
+
+def _cells(report: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        report["name"],
+        report["state"],
+        report["version"],
+        str(report["lag"]),
+        f"{report['tokens_per_second']:.0f}",
+        str(report["groups_in_flight"]),
+        f"{report['idle_ratio']:.0%} {report['idle_cause'] or ''}".rstrip(),
+    )

@@ -1,0 +1,54 @@
+"""Derive from a run's configuration what the other rooms are started with."""
+
+from __future__ import annotations
+
+from actors.engines.base import SamplingLimits
+from actors.generator.generator import StageRules
+from buffer.prompts.row import Columns
+from buffer.rules.admission import BatchSchedule, StageBatch
+from ops.config.schema import Config
+
+
+def batch_schedule(config: Config) -> BatchSchedule:
+    """The batch of every step, as the buffer needs it."""
+    schedule = config.schedule
+    stages = (
+        StageBatch(
+            first_step=schedule.start(index),
+            batch=stage.prompts_per_step,
+            group_size=stage.group_size,
+            max_tokens=config.data.max_prompt_tokens + stage.response_limit,
+        )
+        for index, stage in enumerate(schedule.stages)
+    )
+    return BatchSchedule(tuple(stages), config.run.steps)
+
+
+def stage_rules(config: Config) -> tuple[StageRules, ...]:
+    """How the groups of each stage are sampled and selected."""
+    return tuple(
+        StageRules(
+            SamplingLimits(
+                max_tokens=stage.response_limit,
+                temperature=stage.temperature,
+                stop=config.actors.stop,
+                thinking_tokens=config.actors.thinking.budget,
+                deadline=config.actors.response_seconds,
+            ),
+            config.learner.truncation_mask,
+        )
+        for stage in config.stages
+    )
+
+
+def columns_of(config: Config) -> Columns:
+    """How the records of the data files become rows."""
+    data = config.data
+    return Columns(
+        question=data.question,
+        answer=data.answer,
+        instruction=data.instruction,
+        ability=data.ability,
+        model=data.difficulty_model,
+        abilities=tuple(sorted(config.rewards.abilities)),
+    )

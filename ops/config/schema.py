@@ -1,0 +1,206 @@
+"""One run's configuration: the rooms' own models, composed; what each field does is said where it is defined.
+
+``ops/config_file.py`` reads it from YAML; ``magicrl config show`` prints it with every explanation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from actors.config import ActorsConfig
+from buffer.config import BufferConfig
+from learner.config import LearnerConfig
+from learner.recipe.schedule import Schedule, StageConfig
+from ops.config.trackers import TrackersConfig
+from rewards.config import RewardsConfig
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; the message names the field and the fix."""
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class RunConfig(Section):
+    """What the run is called, where it keeps its files, and how long it lasts."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    """Names the run's folder and its keys in Redis: letters, digits, '-' and '_'."""
+
+    folder: Path = Path("runs")
+    """Parent folder; the run lives in <folder>/<name>. On a cluster: a file system that all nodes share."""
+
+    steps: int = Field(gt=0)
+    """Learner steps to train for."""
+
+    seed: int = 0
+    """Seeds the order of prompts and the sampler."""
+
+    @property
+    def path(self) -> Path:
+        """The run's own folder, absolute."""
+        return (self.folder / self.name).absolute()
+
+
+class ModelConfig(Section):
+    """The model to train."""
+
+    path: Path
+    """A Hugging Face causal language model folder: config, weights and tokenizer."""
+
+
+class DataConfig(Section):
+    """Problems to train on and, if given, to measure accuracy on."""
+
+    train: tuple[Path, ...] = Field(min_length=1)
+    """Parquet or JSON-lines files, Skywork schema or question/answer columns; listed twice weighs double."""
+
+    test: Path | None = None
+    """Problems for the accuracy before and after training; None: not measured."""
+
+    test_samples: int = Field(default=512, gt=0)
+    """Responses sampled for each accuracy, spread evenly over the test problems."""
+
+    question: str | None = None
+    """Column that holds the question in plain files; None: the usual names are tried."""
+
+    answer: str | None = None
+    """Column that holds the reference answer in plain files; None: the usual names are tried."""
+
+    instruction: str = ""
+    """Appended to each problem, where it is not there already."""
+
+    ability: str = "math"
+    """Grader for rows that do not name their ability: math or code."""
+
+    difficulty_model: str | None = None
+    """Whose failures in `extra_info.model_difficulty` estimate a prompt's pass rate; None: no estimate."""
+
+    max_prompt_tokens: int = Field(default=2048, gt=0)
+    """Longer prompts are counted and left out (Skywork scripts: 2048)."""
+
+    system_prompt: str | None = None
+    """Put before each problem that has no system message of its own."""
+
+
+class BenchmarkConfig(Section):
+    """Problems whose accuracy is measured again and again while the run trains."""
+
+    path: Path
+    """Parquet or JSON lines, read as ``data.train`` is."""
+
+    samples: int = Field(default=8, gt=0)
+    """Responses to each problem: the k of avg@k and pass@k (Skywork scripts: 8)."""
+
+    limit: int | None = Field(default=None, gt=0)
+    """Only the first so many problems; None: all."""
+
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Longest response in tokens; None: the response limit of the last stage."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """Of sampling (Skywork scripts: 0.6 and 1.0)."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Of sampling."""
+
+
+class EvaluationConfig(Section):
+    """Benchmarks: measured at the start, at the end, and in between, each time on one generator."""
+
+    every: int = Field(default=20, gt=0)
+    """Steps between two measurements (Skywork scripts: 20)."""
+
+    benchmarks: dict[str, BenchmarkConfig] = Field(default_factory=dict)
+    """By the name they have in logs and metrics, like aime24: {path: data/aime24.parquet}; besides the path:
+    samples (8 of each problem), limit (the first so many problems), max_tokens (the last stage's response
+    limit), temperature (1) and top_p (1)."""
+
+    own_engine: bool = False
+    """Evaluate on one more generator, which takes no part in training, instead of borrowing one: for runs of
+    one or two generators."""
+
+    seconds: float = Field(default=14400.0, gt=0)
+    """Longest that all of them may take at one version."""
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether the run starts one more generator."""
+        return self.own_engine and bool(self.benchmarks)
+
+
+class RayConfig(Section):
+    """The Ray cluster that generators and learner ranks run on."""
+
+    address: str | None = None
+    """Of a running cluster ("auto" or host:port); None starts one on this machine for the run."""
+
+    num_cpus: int | None = None
+    """CPUs of the cluster started here; None: what the machine has, at least what the run asks for."""
+
+
+class MetricsConfig(Section):
+    """Where each process serves its Prometheus metrics."""
+
+    host: str = "127.0.0.1"
+    """Interface to listen on; loopback unless the network is trusted."""
+
+    port: int = Field(default=0, ge=0, le=65535)
+    """The driver's port; 0 takes a free one, as the other processes always do."""
+
+    token_file: Path | None = None
+    """File with the bearer token that a scraper must show; needed beyond loopback unless there is TLS."""
+
+    certificate: Path | None = None
+    """TLS certificate (PEM), with ``key``."""
+
+    key: Path | None = None
+    """TLS private key (PEM)."""
+
+
+class RolloutsConfig(Section):
+    """Which trained groups are kept on disk for `magicrl rollouts`."""
+
+    per_step: int = Field(default=4, ge=0)
+    """Groups kept of each step; 0: none."""
+    file_bytes: int = Field(default=64 * 2**20, gt=0)
+    """A file of this size is followed by the next."""
+    total_bytes: int = Field(default=2**30, gt=0)
+    """Beyond this the oldest files go."""
+
+
+class Config(Section):
+    """Everything a run needs, one section per room."""
+
+    run: RunConfig
+    model: ModelConfig
+    data: DataConfig
+    evaluation: EvaluationConfig = EvaluationConfig()
+    stages: tuple[StageConfig, ...] = Field(min_length=1)
+    """Stretches of training with one context length each, in order."""
+    buffer: BufferConfig = BufferConfig()
+    rewards: RewardsConfig = RewardsConfig()
+    actors: ActorsConfig = ActorsConfig()
+    learner: LearnerConfig = LearnerConfig()
+    ray: RayConfig = RayConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    trackers: TrackersConfig = TrackersConfig()
+    rollouts: RolloutsConfig = RolloutsConfig()
+
+    @model_validator(mode="after")
+    def _stages_fill_the_run(self) -> Config:
+        length = self.schedule.length
+        if length is not None and length < self.run.steps:
+            raise ValueError(f"run.steps: {self.run.steps} steps, but the stages end after {length}")
+        return self
+
+    @property
+    def schedule(self) -> Schedule:
+        """Which rules hold at which step."""
+        return Schedule(self.stages, self.learner)

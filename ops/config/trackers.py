@@ -1,0 +1,42 @@
+"""Settings of the experiment trackers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class WandbConfig(_Settings):
+    """Weights & Biases; needs `pip install 'magicrl[wandb]'` and WANDB_API_KEY in the environment."""
+
+    project: str = "magicrl"
+    """Project that the run appears in."""
+    entity: str | None = None
+    """Team or user; none: the account's default."""
+    mode: Literal["online", "offline"] = "online"
+    """offline: written into the run's folder, sent later with `wandb sync`."""
+
+
+class MlflowConfig(_Settings):
+    """MLflow; needs `pip install 'magicrl[mlflow]'`."""
+
+    uri: str | None = None
+    """Tracking server or database; none: MLFLOW_TRACKING_URI of the environment."""
+    experiment: str = "magicrl"
+    """Experiment that the run appears in."""
+
+
+class TrackersConfig(_Settings):
+    """Where the numbers of each step go besides steps.jsonl and Prometheus. No tracker can stop a run."""
+
+    tensorboard: bool = True
+    """Event files in <run>/tensorboard; look at them with `tensorboard --logdir runs`."""
+    wandb: WandbConfig | None = None
+    """None: not used."""
+    mlflow: MlflowConfig | None = None
+    """None: not used."""

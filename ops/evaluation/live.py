@@ -1,0 +1,164 @@
+"""Benchmarks measured while the run trains, on a generator that nobody waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from actors.fleet.healing import GeneratorDied
+from actors.sampling.benchmark import AnswerRows, Benchmark, Evaluation, summarize
+from buffer.records.versions import PolicyVersion
+from ops.config.derived import stage_rules
+from ops.config.schema import Config
+from ops.evaluation.problems import Problems
+
+if TYPE_CHECKING:
+    from actors.fleet.handle import Answers, Borrowed
+
+log = structlog.get_logger(__name__)
+
+TRIES = 3
+"""Generators that may fail at one version before it is left unmeasured."""
+
+
+class Lender(Protocol):
+    """Who lends a generator: the fleet, or an engine for this alone."""
+
+    def borrow(
+        self,
+        version: PolicyVersion,
+        benchmarks: Sequence[Benchmark],
+        seconds: float,
+        alone_seconds: float | None = None,
+    ) -> Sequence[Borrowed]:
+        """As actors.fleet.Fleet.borrow."""
+        ...
+
+
+def benchmarks_of(config: Config, problems: Problems) -> tuple[Benchmark, ...]:
+    """Every benchmark with its problems; where the config names no limit, with the last stage's."""
+    usual = replace(stage_rules(config)[-1].limits, deadline=None)
+    return tuple(
+        Benchmark(
+            name,
+            tuple(islice(problems.benchmarks[name], wanted.limit)),
+            wanted.samples,
+            replace(
+                usual,
+                max_tokens=wanted.max_tokens or usual.max_tokens,
+                temperature=wanted.temperature,
+                top_p=wanted.top_p,
+            ),
+        )
+        for name, wanted in config.evaluation.benchmarks.items()
+    )
+
+
+class LiveEvaluation:
+    """Of the versions that are reached it measures one at a time; one that comes meanwhile replaces the next.
+
+    ``look`` is called about once a second, by the thread that watches the fleet; all else by the learner's.
+    """
+
+    def __init__(
+        self,
+        lender: Lender,
+        benchmarks: Sequence[Benchmark],
+        every: int,
+        seconds: float,
+        alone_seconds: float,
+        on_result: Callable[[str, PolicyVersion, Evaluation], None],
+    ) -> None:
+        """every: steps between measured versions. seconds: that one may take; alone_seconds: the same while
+        the run has no other generator. on_result: hears of each benchmark's result and of the version that
+        was measured, the one reached or a newer one."""
+        self._lender = lender
+        self._benchmarks = benchmarks
+        self._every = every
+        self._seconds = seconds
+        self._alone_seconds = alone_seconds
+        self._on_result = on_result
+        self._reached: PolicyVersion | None = None
+        self._measuring: PolicyVersion | None = None
+        self._ended: PolicyVersion | None = None
+        self._borrowed: Borrowed | None = None
+        self._failures = 0
+
+    def reached(self, version: PolicyVersion, last: bool = False) -> None:
+        """A version was published."""
+        if self._benchmarks and (last or version.step % self._every == 0):
+            self._reached = version
+
+    def look(self) -> None:
+        """Begin, or take in what has ended; never waits. No defect in measuring ends a run of weeks."""
+        try:
+            if self._borrowed is None:
+                self._begin()
+            elif (ended := self._borrowed.outcome()) is not None:
+                self._take_in(self._borrowed, *ended)
+        except Exception:  # as above
+            log.exception("evaluation failed", version=str(self._measuring))
+            self._borrowed, self._ended = None, self._measuring
+
+    @property
+    def due(self) -> bool:
+        """Whether a version that was reached is still to be measured."""
+        return self._reached != self._ended
+
+    def finish(self, stop: threading.Event) -> None:
+        """Wait for what is due, while somebody goes on to ``look``, until ``stop`` or long enough."""
+        deadline = time.monotonic() + TRIES * self._seconds
+        while self.due and time.monotonic() < deadline and not stop.wait(0.5):
+            pass
+
+    def abandon(self) -> None:
+        """Give back what is borrowed; when nobody looks any more."""
+        if self._borrowed is not None:
+            log.warning("evaluation abandoned", version=str(self._measuring), generator=self._borrowed.name)
+            self._borrowed.cancel()
+            self._borrowed = None
+
+    def _begin(self) -> None:
+        version = self._reached
+        if version is None or version == self._ended:
+            return
+        if version != self._measuring:
+            self._measuring, self._failures = version, 0
+        try:
+            lent = self._lender.borrow(version, self._benchmarks, self._seconds, self._alone_seconds)
+        except GeneratorDied as error:
+            self._broke_off("", str(error), TRIES)
+            return
+        for borrowed in lent:
+            self._borrowed = borrowed
+            log.info("evaluation begins", version=str(version), generator=borrowed.name)
+
+    def _take_in(self, borrowed: Borrowed, answers: Answers | None, error: str | None) -> None:
+        self._borrowed = None
+        if answers is not None:
+            self._ended = self._measuring
+            self._tell(*answers)
+            return
+        self._broke_off(borrowed.name, error, 0 if borrowed.slow else TRIES)
+        if borrowed.late:
+            borrowed.cancel()
+
+    def _broke_off(self, name: str, error: str | None, tries: int) -> None:
+        self._failures += 1
+        left = max(0, tries - self._failures)
+        log.warning("evaluation broke off", generator=name, error=error, tries_left=left)
+        if not left:
+            self._ended = self._measuring
+
+    def _tell(self, version: PolicyVersion, answers: Sequence[AnswerRows]) -> None:
+        for benchmark, rows in zip(self._benchmarks, answers, strict=True):
+            try:
+                self._on_result(benchmark.name, version, summarize(rows))
+            except ValueError as error:
+                log.error("benchmark not graded", benchmark=benchmark.name, reason=str(error))

@@ -1,0 +1,49 @@
+"""The problems of a run, read and found fit before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from buffer.prompts.dataset import Dataset, read_dataset
+from buffer.prompts.row import Row
+from ops.config.derived import columns_of
+from ops.config.schema import Config, ConfigError
+from rewards.pool.registry import Graders
+
+
+@dataclass(frozen=True)
+class Problems:
+    """The problems to train on, where accuracy is measured to test on, and the benchmarks by name."""
+
+    train: Dataset
+    test: Dataset | None
+    benchmarks: Mapping[str, Dataset]
+
+
+def read_problems(config: Config) -> Problems:
+    """Read all files of problems that the config names. Raises DatasetError or ConfigError."""
+    columns = columns_of(config)
+    test = read_dataset(config.data.test, columns) if config.data.test else None
+    named = config.evaluation.benchmarks.items()
+    benchmarks = {name: read_dataset(benchmark.path, columns) for name, benchmark in named}
+    problems = Problems(read_dataset(config.data.train, columns), test, benchmarks)
+    _refuse_ungraded(config, problems)
+    return problems
+
+
+def _refuse_ungraded(config: Config, problems: Problems) -> None:
+    """Where the generators run on this machine, what it cannot grade is known before anything starts."""
+    if config.ray.address is not None:
+        return
+    named = {"data.train": problems.train} | {f"benchmark {n}": d for n, d in problems.benchmarks.items()}
+    for name, dataset in named.items():
+        if reason := Graders(config.rewards).refusal(dataset.abilities):
+            raise ConfigError(f"{name} has programs to grade, but {reason} (magicrl doctor sandbox)")
+
+
+def spread(dataset: Dataset, responses: int) -> tuple[list[Row], int]:
+    """Rows and samples of each, at least ``responses`` responses in all, over as many rows as there are."""
+    rows = list(islice(dataset, responses))
+    return rows, -(-responses // len(rows))

@@ -1,0 +1,144 @@
+"""The run's folder: what lies where, who holds it, and whether there is something to resume."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import structlog
+import yaml
+
+from ops.config.schema import Config, ConfigError
+
+log = structlog.get_logger(__name__)
+
+Resume = Literal["never", "require", "auto"]
+"""``never``: start afresh; ``require``: continue the newest checkpoint; ``auto``: whichever fits."""
+
+
+class RunFolder:
+    """``runs/<name>/``: config.yaml, steps.jsonl, evaluations.jsonl, summary.json, checkpoints/, logs/."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.steps = path / "steps.jsonl"
+        self.evaluations = path / "evaluations.jsonl"
+        self.summary = path / "summary.json"
+        self.checkpoints = path / "checkpoints"
+        self.logs = path / "logs"
+        self.redis = path / "redis"
+        self._lock: IO[str] | None = None
+
+    @property
+    def used(self) -> bool:
+        """Whether a run has left steps or checkpoints here."""
+        return self.steps.exists() or any(self.checkpoints.glob("*/*"))
+
+    def open(self, config: Config, resume: Resume) -> None:
+        """Create the folder, take its lock and write the resolved config.
+
+        Raises ConfigError where the folder is in use, holds another run, or holds nothing to resume.
+        """
+        if resume == "never" and self.used:
+            raise ConfigError(
+                f"{self.path} holds a run already: continue it with --resume, or name another: run.name=NAME"
+            )
+        if resume == "require" and not self.checkpoints.is_dir():
+            raise ConfigError(
+                f"{self.path}: no checkpoint to resume; start afresh without --resume (or --resume=auto)"
+            )
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        write_atomically(self.config, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+
+    def set_aside(self) -> Path | None:
+        """Rename a folder that holds an ended run, to make room; its new path, None if there was nothing.
+
+        Raises ConfigError where that run still goes on.
+        """
+        if not self.used:
+            return None
+        self._take_lock()
+        self.close()
+        taken = (self.path.with_name(f"{self.path.name}-{number}") for number in count(1))
+        target = next(path for path in taken if not path.exists())
+        return self.path.rename(target)
+
+    def _take_lock(self) -> None:
+        lock = (self.path / "lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            lock.close()
+            raise ConfigError(f"{self.path} is in use by process {holder}; stop that run first") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._lock = lock
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file or none of it."""
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+class LineLog:
+    """A JSON-lines file that outlives a full disk: what cannot be written is written with the next line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unwritten: list[Mapping[str, Any]] = []
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append one line."""
+        self._unwritten.append(record)
+        try:
+            append_line(self._path, *self._unwritten)
+        except OSError as error:
+            lines = len(self._unwritten)
+            log.error("lines kept for later", file=str(self._path), lines=lines, reason=str(error))
+        else:
+            self._unwritten.clear()
+
+
+def append_line(path: Path, *records: Mapping[str, Any]) -> None:
+    """Append JSON lines, in one write so that readers never see half of one. Half a line that an earlier
+    writer left does not swallow the first."""
+    text = "".join(json.dumps(record) + "\n" for record in records).encode()
+    with path.open("a+b") as file:
+        if file.tell() and not _ends_a_line(file):
+            text = b"\n" + text
+        file.write(text)
+
+
+def _ends_a_line(file: IO[bytes]) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a JSON-lines file; a torn last line (a killed writer) is left out."""
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        yield record

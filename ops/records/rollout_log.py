@@ -1,0 +1,106 @@
+"""Trained groups on disk, for people to read: the buffer's own compressed bodies, in files that rotate.
+
+    <run>/rollouts/<first step>.groups      repeated: step (uint32), length (uint32), body
+
+What a file ends with may be torn, if its writer was killed; readers leave that out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import redis
+import structlog
+
+from buffer.records.codec import CorruptBody, DecodeLimits, decode_group, encode_group
+from buffer.records.rollout import RolloutGroup
+from buffer.store.rollout_buffer import BufferRefusal, Claim, CorruptGroup, RolloutBuffer
+from ops.config.schema import RolloutsConfig
+
+log = structlog.get_logger(__name__)
+
+HEAD = struct.Struct("<II")
+
+
+class RolloutLog:
+    """Writes the groups of one run; one writer at a time."""
+
+    def __init__(self, folder: Path, config: RolloutsConfig) -> None:
+        self._folder = folder
+        self._config = config
+        self._file: BinaryIO | None = None
+
+    def recorder(self, buffer: RolloutBuffer) -> Callable[[Claim], None]:
+        """Keeps some groups of each trained claim; what cannot be read or written is left out."""
+
+        def record(claim: Claim) -> None:
+            some = claim.groups[: self._config.per_step]
+            try:
+                self.append(claim.step, buffer.fetch(some) if some else ())
+            except (BufferRefusal, CorruptGroup, redis.RedisError, OSError) as error:
+                log.warning("rollouts not kept", step=claim.step, error=str(error))
+
+        return record
+
+    def append(self, step: int, groups: Sequence[RolloutGroup]) -> None:
+        """Write the groups of ``step``. Raises OSError."""
+        if not groups:
+            return
+        file = self._open(step)
+        for group in groups:
+            body = encode_group(group)
+            file.write(HEAD.pack(step, len(body)) + body)
+        file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self, step: int) -> BinaryIO:
+        if self._file is None or self._file.tell() >= self._config.file_bytes:
+            self.close()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._retire()
+            self._file = (self._folder / f"{step:09}.groups").open("ab")
+        return self._file
+
+    def _retire(self) -> None:
+        """Make room for one more file."""
+        files = files_of(self._folder)
+        sizes = [file.stat().st_size for file in files]
+        while files and sum(sizes) + self._config.file_bytes > self._config.total_bytes:
+            files.pop(0).unlink()
+            sizes.pop(0)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The log's files, oldest first."""
+    return sorted(folder.glob("*.groups"))
+
+
+def read_groups(folder: Path, step: int | None = None) -> Iterator[tuple[int, RolloutGroup]]:
+    """(step, group) newest file last; of ``step`` alone where it is given. Damaged records are left out."""
+    for path in files_of(folder):
+        yield from _read(path, step)
+
+
+def _read(path: Path, step: int | None) -> Iterator[tuple[int, RolloutGroup]]:
+    left = path.stat().st_size
+    with path.open("rb") as file:
+        while len(head := file.read(HEAD.size)) == HEAD.size:
+            at, length = HEAD.unpack(head)
+            left -= HEAD.size + length
+            if left < 0:
+                return
+            body = file.read(length)
+            if step is not None and at != step:
+                continue
+            try:
+                yield at, decode_group(body, DecodeLimits())
+            except CorruptBody as error:
+                log.warning("record left out", file=str(path), step=at, error=str(error))

@@ -1,0 +1,143 @@
+"""Runs on this machine: where they lie, whether they live, and how to end them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ops.config.schema import ConfigError
+from ops.records.folder import RunFolder
+from ops.records.summary import steps_of
+
+State = Literal["running", "finished", "interrupted", "failed", "stopped"]
+"""``stopped``: no process holds it, and it left no summary (it was killed)."""
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """One run as its folder tells it. pid: of the driver, while it runs."""
+
+    name: str
+    path: Path
+    state: State
+    pid: int | None
+    steps: int
+    of: int | None
+    accuracy: float | None
+    changed: float
+
+
+def find_run(name: str, parent: Path = RUNS) -> RunFolder:
+    """The folder of a run by path or by name below ``runs``; raises ConfigError that lists the runs there."""
+    for path in (Path(name), parent / name):
+        if (path / "config.yaml").is_file():
+            return RunFolder(path)
+    known = ", ".join(sorted(path.parent.name for path in parent.glob("*/config.yaml"))) or "none"
+    raise ConfigError(f"{name}: no run of that name or folder; in {parent.absolute()}: {known}")
+
+
+def list_runs(parent: Path) -> Iterator[RunStatus]:
+    """Every run below ``parent``, the newest first."""
+    found = [status(RunFolder(path.parent)) for path in parent.glob("*/config.yaml")]
+    yield from sorted(found, key=lambda run: run.changed, reverse=True)
+
+
+def status(folder: RunFolder) -> RunStatus:
+    """What the run's files say."""
+    pid, summary = driver_of(folder.path), _json(folder.summary)
+    steps = steps_of(folder.steps)
+    if pid is not None:
+        state: State = "running"
+    else:
+        state = summary.get("outcome", "stopped") if _newer(folder.summary, folder.steps) else "stopped"
+    newest = max((p for p in (folder.steps, folder.config) if p.exists()), key=lambda p: p.stat().st_mtime)
+    return RunStatus(
+        name=folder.path.name,
+        path=folder.path,
+        state=state,
+        pid=pid,
+        steps=steps[-1]["step"] + 1 if steps else 0,
+        of=_steps_wanted(folder.config),
+        accuracy=summary.get("accuracy_after") if state == "finished" else None,
+        changed=newest.stat().st_mtime,
+    )
+
+
+def driver_of(path: Path) -> int | None:
+    """Process id of the run's driver on this machine; None if no process holds the run.
+
+    Asks the kernel who holds the lock; trying to take it could turn away a run that is just starting.
+    """
+    try:
+        inode = (path / "lock").stat().st_ino
+        held = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    for _, kind, _, access, pid, where, *_ in (line.split() for line in held):
+        if (
+            (kind, access) == ("FLOCK", "WRITE")
+            and where.endswith(f":{inode}")
+            and _opened(pid, path / "lock")
+        ):
+            return int(pid)
+    return None
+
+
+def _opened(pid: str, path: Path) -> bool:
+    """Whether the process has this very file open: inodes repeat on other file systems."""
+    try:
+        files = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return True  # another user's process
+    return str(path.resolve()) in files
+
+
+def stop(path: Path, seconds: float, at_once: bool = False) -> bool:
+    """Ask the driver to end, as Ctrl-C does (``at_once``: as twice Ctrl-C); whether it ended in time.
+
+    Raises ConfigError where the run does not run here.
+    """
+    pid = driver_of(path)
+    if pid is None:
+        raise ConfigError(f"{path}: does not run on this machine")
+    for _ in range(2 if at_once else 1):
+        os.kill(pid, signal.SIGTERM)
+        time.sleep(0.2 if at_once else 0)  # two signals at once would be delivered as one
+    deadline = time.monotonic() + seconds
+    while driver_of(path) == pid:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _newer(one: Path, other: Path) -> bool:
+    """Whether ``one`` exists and was written after ``other``: else it belongs to an earlier life."""
+    if not one.exists():
+        return False
+    return not other.exists() or one.stat().st_mtime >= other.stat().st_mtime
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _steps_wanted(config: Path) -> int | None:
+    import yaml
+
+    try:
+        return int(yaml.safe_load(config.read_text(encoding="utf-8"))["run"]["steps"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,64 @@
+"""The Ray cluster of a run: join a running one, or start one on this machine, closed to the outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from ops.config.schema import ConfigError, RayConfig
+from ops.telemetry.logs import FOLDER_VARIABLE
+
+START_SECONDS = 60
+
+
+@contextlib.contextmanager
+def ray_cluster(config: RayConfig, logs: Path, cpus_needed: int) -> Iterator[None]:
+    """A connected Ray for the length of the block. A cluster started here ends with it.
+
+    ``cpus_needed``: what the run's actors ask for; a small machine is declared at least that large, since
+    laptop runs share cores between the learner and the generators.
+    Raises ConfigError if the cluster cannot be reached.
+    """
+    _quiet_and_closed(local=config.address is None)
+    import ray  # not before: it reads its environment once
+
+    hook = {
+        "worker_process_setup_hook": "ops.telemetry.logs.setup_worker",
+        "env_vars": {FOLDER_VARIABLE: str(logs)},
+    }
+    try:
+        if config.address is None:
+            cpus = config.num_cpus or max(os.cpu_count() or 1, cpus_needed)
+            ray.init(
+                "local",  # never another run's cluster on this machine
+                num_cpus=cpus,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                log_to_driver=False,
+                logging_level="error",
+                configure_logging=False,
+                runtime_env=hook,
+                object_store_memory=256 * 2**20,
+            )
+        else:
+            ray.init(config.address, log_to_driver=False, configure_logging=False, runtime_env=hook)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        where = config.address or "on this machine"
+        raise ConfigError(f"ray.address: no Ray cluster {where}: {error}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _quiet_and_closed(local: bool) -> None:
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if local and "RAY_AUTH_MODE" not in os.environ:
+        # Ray runs what it is sent: without a token any process on this machine could command the cluster.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

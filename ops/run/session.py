@@ -1,0 +1,127 @@
+"""What one life of a run stands on: files, signals, Redis, Ray, and how its processes reach each other."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.generator.spec import GeneratorSpec
+from buffer.backend.embedded import EmbeddedRedis
+from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.weights.scratch import sweep
+from learner.rank_spec import RankSpec
+from ops.config.derived import columns_of, stage_rules
+from ops.config.schema import Config
+from ops.display.progress import Progress
+from ops.records.folder import Resume, RunFolder
+from ops.run.cluster import ray_cluster
+from ops.run.connections import Connections
+from ops.run.signals import Interrupts
+from ops.run.weight_locations import WeightPlaces, publish_location, weight_places
+from ops.telemetry import logs
+
+REDIS_REVIVES = 5
+"""How often in one life the run's own Redis is started again."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """Everything up and running that does not know a model yet."""
+
+    config: Config
+    folder: RunFolder
+    progress: Progress
+    interrupts: Interrupts
+    connections: Connections
+    buffer: RolloutBuffer
+    weights: WeightPlaces
+
+
+@contextmanager
+def open_session(config: Config, resume: Resume) -> Iterator[Session]:
+    """Take the run's folder, then signals, shared memory, Redis and Ray; all is taken down in reverse.
+
+    Raises ConfigError or RedisUnusable.
+    """
+    folder, progress = RunFolder(config.run.path), Progress(config.run.steps)
+    folder.open(config, resume)
+    with ExitStack() as stack:
+        stack.callback(folder.close)
+        logs.setup("driver", folder.logs)
+        progress.say(f"run {config.run.name}: starting Redis and Ray")
+        location = publish_location(config)
+        stack.callback(_clear, location)
+        interrupts = stack.enter_context(Interrupts(lambda: _clear(location)))
+        url = config.buffer.redis.url or stack.enter_context(_embedded_redis(config, folder)).url
+        connections = Connections(config.run.name, config.buffer, url, location)
+        buffer = connections.buffer()
+        stack.callback(buffer.close)
+        stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
+        interrupts.arm()
+        weights = stack.enter_context(weight_places(config.buffer.weights, location))
+        if weights.url is not None:
+            progress.say(f"weights are served at {weights.url}")
+        yield Session(config, folder, progress, interrupts, connections, buffer, weights)
+
+
+def _clear(weights: str | Path) -> None:
+    """Remove what was published, and what processes of this run kept of it that were killed."""
+    if isinstance(weights, Path):
+        shutil.rmtree(weights, ignore_errors=True)
+    sweep()
+
+
+def _embedded_redis(config: Config, folder: RunFolder) -> EmbeddedRedis:
+    limit = config.buffer.memory_limit_bytes or 0
+    return EmbeddedRedis(
+        folder.redis, memory_bytes=limit, fsync=config.buffer.redis.fsync, revives=REDIS_REVIVES
+    )
+
+
+def _cpus(config: Config) -> int:
+    """CPUs that a cluster of the run's own must offer for all its actors to start."""
+    actors = config.actors
+    most = actors.generators if actors.autoscale is None else max(actors.generators, actors.autoscale.most)
+    return math.ceil(actors.num_cpus * (most + config.evaluation.needs_engine)) + config.learner.ranks
+
+
+def generator_spec(session: Session) -> GeneratorSpec:
+    """What a generator is started with."""
+    config = session.config
+    return GeneratorSpec(
+        run=config.run.name,
+        redis_url=session.connections.redis_url,
+        model=config.model.path.absolute(),
+        weights=session.weights.inside,
+        weights_url=session.weights.url,
+        data=tuple(path.absolute() for path in config.data.train),
+        stages=stage_rules(config),
+        columns=columns_of(config),
+        system_prompt=config.data.system_prompt,
+        max_prompt_tokens=config.data.max_prompt_tokens,
+        max_benchmark_tokens=max(
+            (b.max_tokens or 0 for b in config.evaluation.benchmarks.values()), default=0
+        ),
+        seed=config.run.seed,
+        actors=config.actors,
+        buffer=config.buffer,
+        rewards=config.rewards,
+    )
+
+
+def rank_spec(session: Session, serve_metrics: Callable[[str, int], None]) -> RankSpec:
+    """What a learner rank is started with."""
+    config = session.config
+    return RankSpec(
+        model=config.model.path.absolute(),
+        config=config.learner,
+        open_source=session.connections.buffer,
+        open_weights=session.connections.weights,
+        longest=config.data.max_prompt_tokens + max(stage.response_limit for stage in config.stages),
+        needs_reference=config.schedule.needs_reference,
+        serve_metrics=serve_metrics,
+    )

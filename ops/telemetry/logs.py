@@ -1,0 +1,138 @@
+"""Logs: one line an event; for people in the terminal, as JSON in the run's folder, secrets redacted.
+
+Each line says run, role, slot, step and version, as far as its process knows them (buffer/log_facts.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from buffer.log_context import FACTS, know
+
+FOLDER_VARIABLE = "MAGICRL_LOG_FOLDER"
+"""Environment variable that tells worker processes where the run's log files are."""
+
+_SECRET_KEY = re.compile(r"password|token|secret|api_?key", re.IGNORECASE)
+_COUNTS = {"tokens", "prompt_tokens", "response_tokens", "tokens_per_second", "token_budget"}
+_SECRET_TEXT = (
+    re.compile(r"(\w+://[^:/@\s]*:)[^/\s]+(?=@)"),  # of a URL
+    re.compile(r"(\bBearer\s+)[\w.~+/=-]+", re.IGNORECASE),
+    re.compile(r"(\b(?:password|passwd|secret|api_?key)\b['\"]?\s*[=:]\s*['\"]?)[^\s,'\"}]+", re.IGNORECASE),
+)
+
+
+def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Blank values whose key names a secret, and passwords and bearer tokens inside texts, at any depth."""
+    for key, value in event.items():
+        event[key] = _redacted(key, value)
+    return event
+
+
+def _redacted(key: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return "***" if _SECRET_KEY.search(key) and key not in _COUNTS else _without_secrets(value)
+    if isinstance(value, Mapping):
+        return {name: _redacted(str(name), inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(key, inner) for inner in value]
+    return value
+
+
+def _without_secrets(text: str) -> str:
+    for pattern in _SECRET_TEXT:
+        text = pattern.sub(r"\1***", text)
+    return text
+
+
+def _say_where(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """What the event says itself goes before what holds for the process."""
+    return {**FACTS, **event}
+
+
+def setup(role: str, folder: Path | None = None, terminal: bool = True) -> None:
+    """Log this process's events to ``<folder>/<role>.jsonl`` and, unless told otherwise, to the terminal.
+
+    folder: that of the logs in the run's own.
+    """
+    know(role=role)
+    if folder is not None:
+        know(run=folder.parent.name)
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        redact,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers.clear()
+    root.setLevel(logging.INFO)
+    if terminal:
+        root.addHandler(_terminal_handler(shared))
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        root.addHandler(_file_handler(folder / f"{role}.jsonl", shared))
+
+
+def setup_worker() -> None:
+    """Ray's hook for every worker process: events to the run's log folder, none to the terminal."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    setup(f"worker-{os.getpid()}", Path(folder) if folder else None, terminal=False)
+
+
+def _terminal_handler(shared: list[Any]) -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_ours_or_warning)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _without_logger,
+                structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0),
+            ],
+        )
+    )
+    return handler
+
+
+def _file_handler(path: Path, shared: list[Any]) -> logging.Handler:
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _say_where,
+                structlog.processors.JSONRenderer(default=str),
+            ],
+        )
+    )
+    return handler
+
+
+_ROOMS = ("buffer", "rewards", "actors", "learner", "ops")
+
+
+def _ours_or_warning(record: logging.LogRecord) -> bool:
+    """The terminal shows our own events; other libraries' only when something went wrong."""
+    return record.name.split(".")[0] in _ROOMS or record.levelno >= logging.ERROR
+
+
+def _without_logger(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event.pop("logger", None)
+    return event

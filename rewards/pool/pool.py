@@ -1,0 +1,192 @@
+"""GraderPool: warm worker processes that grade answers under hard deadlines and can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any
+
+from rewards import metrics
+from rewards.config import RewardsConfig
+from rewards.pool import wire
+from rewards.pool.fork_server import Stem, kill
+from rewards.pool.registry import Graders
+from rewards.reward import Problem, Score
+
+
+@dataclass(slots=True)
+class _Job:
+    """how: keyword arguments of ``Graders.score``."""
+
+    problem: Problem
+    response: str
+    how: dict[str, Any]
+    result: Future[Score] = field(default_factory=Future)
+
+
+Item = tuple[Problem, str] | tuple[Problem, str, bool]
+
+
+class GraderPool:
+    """Grades answers in ``config.workers`` processes, started at the first answer.
+
+    Callable from any thread and from asyncio. An answer that exceeds its deadline costs its worker (killed
+    and replaced) and nothing else; results come back to whoever asked, whatever happens to other answers.
+    """
+
+    def __init__(self, config: RewardsConfig | None = None) -> None:
+        self._config = config or RewardsConfig()
+        self._graders = Graders(self._config)
+        self._stem = Stem(self._config)
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._waiters: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._busy: dict[int, int] = {}  # thread -> process id of the worker that grades for it
+        self._closed = False
+        self._room: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
+        self._room = weakref.WeakKeyDictionary()
+
+    async def score(
+        self, problem: Problem, response: str, *, truncated: bool = False, tokens: int | None = None
+    ) -> Score:
+        """Grade one answer without blocking the event loop. Never raises for a bad item.
+
+        truncated: sampling was cut at the limit. tokens: the response's length, for shaping by length;
+        without it four characters count as one.
+        """
+        loop = asyncio.get_running_loop()
+        room = self._room.setdefault(loop, asyncio.Semaphore(self._config.queue))
+        async with room:
+            how = {"truncated": truncated, "tokens": tokens}
+            return await asyncio.wrap_future(self._submit(_Job(problem, response, how)))
+
+    def score_many(self, items: Iterable[Item]) -> list[Score]:
+        """Grade (problem, response[, truncated]) items; results in the order of the items."""
+        return list(self.score_each(items))
+
+    def score_each(self, items: Iterable[Item]) -> Iterable[Score]:
+        """Like score_many, each result as soon as those before it are there."""
+        waiting: deque[Future[Score]] = deque()
+        for problem, response, *rest in items:
+            if len(waiting) >= self._config.queue:
+                yield waiting.popleft().result()
+            waiting.append(self._submit(_Job(problem, response, {"truncated": bool(rest and rest[0])})))
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _submit(self, job: _Job) -> Future[Score]:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this GraderPool is closed")
+            if self._graders.waits(job.problem):
+                return self._waiting().submit(self._graded_here, job)
+            if len(self._threads) < self._config.workers:
+                thread = threading.Thread(target=self._run, name="grader", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._jobs.put(job)
+        return job.result
+
+    def _waiting(self) -> ThreadPoolExecutor:
+        """Threads for graders that wait for a network."""
+        if self._waiters is None:
+            self._waiters = ThreadPoolExecutor(self._config.judge.concurrency, thread_name_prefix="judge")
+        return self._waiters
+
+    def _graded_here(self, job: _Job) -> Score:
+        with metrics.observed(self._graders.name(job.problem)) as observed:
+            try:
+                observed.score = self._graders.score(job.problem, job.response, **job.how)
+            except Exception as error:  # noqa: BLE001 - a grader's bug must cost one answer
+                observed.score = Score(0.0, "error", f"{type(error).__name__}: {error}")
+        return observed.score
+
+    def _run(self) -> None:
+        """One thread per worker: hands it jobs, and replaces it when it is lost."""
+        worker: tuple[socket.socket, int] | None = None
+        while (job := self._jobs.get()) is not None:
+            if not job.result.set_running_or_notify_cancel():
+                continue
+            with metrics.observed(self._graders.name(job.problem)) as observed:
+                try:
+                    worker = worker or self._stem.worker()
+                    observed.score, alive = self._grade(job, *worker)
+                except Exception as error:  # noqa: BLE001 - the caller must get an answer whatever happened here
+                    observed.score, alive = Score(0.0, "error", f"{type(error).__name__}: {error}"), False
+            if not alive and worker is not None:
+                worker[0].close()
+                worker = None
+            job.result.set_result(observed.score)
+        if worker is not None:
+            worker[0].close()
+
+    def _grade(self, job: _Job, link: socket.socket, pid: int) -> tuple[Score, bool]:
+        """The score, and whether the worker can go on."""
+        seconds = self._graders.deadline(job.problem)
+        deadline = time.monotonic() + seconds
+        self._busy[threading.get_ident()] = pid
+        request = {
+            "problem": _plain(job.problem),
+            "response": job.response,
+            "how": job.how,
+            "deadline": seconds,
+        }
+        try:
+            wire.send(link, request, deadline)
+            return Score(**wire.receive(link, deadline)), True
+        except (TypeError, ValueError) as error:
+            return Score(0.0, "error", f"the row cannot be sent to a grader: {error}"), False
+        except TimeoutError:
+            kill(pid)
+            return Score(0.0, "timeout", f"no verdict within {seconds:g} s"), False
+        except OSError:
+            return Score(0.0, "error", "the grading process died"), False
+        finally:
+            del self._busy[threading.get_ident()]
+
+    def close(self) -> None:
+        """End the workers at once. Answers not graded yet get the verdict ``error``. Idempotent."""
+        with self._lock:
+            self._closed = True
+            threads, self._threads = self._threads, []
+        self._give_up_waiting()
+        for _ in threads:
+            self._jobs.put(None)
+        for pid in list(self._busy.values()):
+            kill(pid)
+        for thread in threads:
+            thread.join()
+        if self._waiters is not None:
+            self._waiters.shutdown()
+        self._stem.close()
+
+    def _give_up_waiting(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            if job is not None and job.result.set_running_or_notify_cancel():
+                job.result.set_result(Score(0.0, "error", "the pool was closed before this answer's turn"))
+
+    def __enter__(self) -> GraderPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _plain(problem: Problem) -> dict[str, Any]:
+    return {**asdict(problem), "extra": None if problem.extra is None else dict(problem.extra)}

@@ -1,0 +1,68 @@
+"""Which grader judges a dataset row, by its ``ability``, and the shaping of what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rewards.code.reward import CodeReward
+from rewards.code.sandbox.probe import refusal
+from rewards.config import RewardsConfig
+from rewards.graders.model_judge import JudgeReward
+from rewards.graders.shaping import CHARS_PER_TOKEN, Shaped, shape
+from rewards.math.reward import MathReward
+from rewards.reward import Problem, Reward, Score
+
+SANDBOX_SECONDS = 60.0
+"""What starting and ending sandboxes may add to the time of the tests themselves, on a crowded machine."""
+
+
+class Graders:
+    """The configured graders by ability."""
+
+    def __init__(self, config: RewardsConfig) -> None:
+        self._config = config
+        self._graders: dict[str, Reward] = {
+            "math": MathReward(config.math),
+            "code": CodeReward(config.code),
+            "judge": JudgeReward(config.judge),
+        }
+
+    def warm(self) -> None:
+        """Import and compile what the graders need, so that the first answer is not slow."""
+        self.score(Problem("math", "1/2"), "\\boxed{\\frac{1}{2}}")
+
+    def name(self, problem: Problem) -> str:
+        """The grader's name; "" for an ability that none is configured for."""
+        return self._config.abilities.get(problem.ability, "")
+
+    def refusal(self, abilities: Iterable[str]) -> str:
+        """Why this machine would not grade problems of these abilities; "" if it will."""
+        graders = {self._config.abilities.get(ability) for ability in abilities}
+        return refusal(self._config.code) if "code" in graders else ""
+
+    def waits(self, problem: Problem) -> bool:
+        """Whether grading is waiting for a network, not computing: then threads do, and many at once."""
+        return self.name(problem) == "judge"
+
+    def deadline(self, problem: Problem) -> float:
+        """Seconds that one answer to this problem may take."""
+        if self.name(problem) == "code":
+            return self._config.code.total_seconds + SANDBOX_SECONDS
+        return self._config.math.deadline_seconds
+
+    def score(
+        self, problem: Problem, response: str, *, truncated: bool = False, tokens: int | None = None
+    ) -> Score:
+        """Grade one response and shape the value. tokens: the response's length, for terms that look at
+        it."""
+        grader = self._graders.get(self.name(problem))
+        if grader is None:
+            known = ", ".join(sorted(self._config.abilities))
+            return Score(
+                0.0, "error", f"no grader for ability {problem.ability!r} in rewards.abilities ({known})"
+            )
+        score = grader.score(problem, response, truncated=truncated)
+        if not self._config.shaping:
+            return score
+        length = len(response or "") // CHARS_PER_TOKEN if tokens is None else tokens
+        return shape(score, self._config.shaping, Shaped(problem.prompt, response or "", length, truncated))
