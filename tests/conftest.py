@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
-from watched import short_rules
+
+from helpers.watched import short_rules
 
 Sample = dict[str, Any]
 Ask = Callable[..., list[Sample]]

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from watched import WINDOW, check_panels, check_rules
+
+from helpers.watched import WINDOW, check_panels, check_rules
 
 pytestmark = [
     pytest.mark.soak,

@@ -12,8 +12,9 @@ from types import ModuleType
 
 import pytest
 import redis
-from books_watch import balanced_books
-from running import Magicrl, command_of, descendants
+
+from helpers.books_watch import balanced_books
+from helpers.running import Magicrl, command_of, descendants
 
 pytestmark = [pytest.mark.system, pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from running import CACHE, REPOSITORY, Magicrl
+
+from helpers.running import CACHE, REPOSITORY, Magicrl
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from books_watch import balanced_books
-from running import CACHE, Magicrl, alive, descendants, text_of
 
+from helpers.books_watch import balanced_books
+from helpers.running import CACHE, Magicrl, alive, descendants, text_of
 from ops.records.folder import read_lines
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running import CACHE, Magicrl
+
+from helpers.running import CACHE, Magicrl
 
 pytestmark = [pytest.mark.system, pytest.mark.soak, pytest.mark.timeout(1800)]
 

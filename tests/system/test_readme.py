@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import CACHE, REPOSITORY, Magicrl, command_of, descendants
 from typer.testing import CliRunner
-from watched import WINDOW, check_panels, check_rules
 
+from helpers.running import CACHE, REPOSITORY, Magicrl, command_of, descendants
+from helpers.watched import WINDOW, check_panels, check_rules
 from ops.cli import app
 from ops.commands.jobs.eval import policy_folder, usual_subject
 from ops.evaluation.target import is_model
