@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from rewards.settings import Settings
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class VllmConfig(Section):
+class VllmConfig(Settings):
     """One vLLM engine. What is not named here goes into ``engine_args``."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -67,7 +65,7 @@ class VllmConfig(Section):
     """Passed to vllm.AsyncEngineArgs as they are; they win over the fields above."""
 
 
-class ThinkingConfig(Section):
+class ThinkingConfig(Settings):
     """Optional budget of the thought, for models that think between two marks (Qwen3)."""
 
     budget: int | None = Field(default=None, gt=0)
@@ -80,7 +78,7 @@ class ThinkingConfig(Section):
     """Inserted when the budget is spent, must contain ``end``; carries no gradient."""
 
 
-class HealingConfig(Section):
+class HealingConfig(Settings):
     """What happens to generators that die or stand still."""
 
     first_pause_seconds: float = Field(default=1.0, gt=0)
@@ -99,7 +97,7 @@ class HealingConfig(Section):
     """A generator whose heartbeat, or whose work, stands still this long is killed and replaced."""
 
 
-class AutoscaleConfig(Section):
+class AutoscaleConfig(Settings):
     """Optional: the number of generators follows who waits for whom (the law: actors/autoscale.py)."""
 
     least: int = Field(default=1, ge=0)
@@ -127,7 +125,7 @@ class AutoscaleConfig(Section):
         return self
 
 
-class ActorsConfig(Section):
+class ActorsConfig(Settings):
     """The generators of one run."""
 
     generators: int = Field(default=1, ge=0)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
+
+from rewards.settings import Settings
 
 TruncationMask = Literal["none", "before", "after"]
 """``before``: truncated responses leave the group's statistics. ``after``: they stay in, their advantage is
 0."""
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class RedisConfig(_Settings):
+class RedisConfig(Settings):
     """Where the buffer's Redis is and how to reach it."""
 
     url: str | None = None
@@ -47,7 +45,7 @@ class RedisConfig(_Settings):
         return self
 
 
-class WeightServerConfig(_Settings):
+class WeightServerConfig(Settings):
     """The driver's HTTP server for generators that do not see the weights."""
 
     host: str = "127.0.0.1"
@@ -59,7 +57,7 @@ class WeightServerConfig(_Settings):
     this file get the token in MAGICRL_WEIGHTS_TOKEN."""
 
 
-class WeightsConfig(_Settings):
+class WeightsConfig(Settings):
     """How new weights get from the learner to the generators, and how many versions are kept."""
 
     transport: Literal["disk", "http", "ray"] = "disk"
@@ -77,7 +75,7 @@ class WeightsConfig(_Settings):
     """Serve the weights for generators outside the cluster too. null: only where ``transport`` is http."""
 
 
-class DifficultyConfig(_Settings):
+class DifficultyConfig(Settings):
     """Which prompts are worth sampling, from what is known of their pass rates."""
 
     initial_low: float = Field(default=0.0, ge=0, le=1)
@@ -106,7 +104,7 @@ class DifficultyConfig(_Settings):
         return self
 
 
-class BufferConfig(_Settings):
+class BufferConfig(Settings):
     """The replay buffer between generators and learner."""
 
     redis: RedisConfig = RedisConfig()

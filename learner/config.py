@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from buffer.config import TruncationMask
+from rewards.settings import Settings
 
 Correction = Literal["none", "tis", "icepop", "sequence"]
 Advantage = Literal["grpo", "no_std", "leave_one_out"]
 EntropyEstimator = Literal["sampled", "exact"]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class EntropyConfig(_Settings):
+class EntropyConfig(Settings):
     """The adaptive entropy controller (Skywork-OR1, arXiv 2505.22312, section on MAGIC)."""
 
     target: float = Field(0.2, ge=0)
@@ -31,7 +28,7 @@ class EntropyConfig(_Settings):
     the previous update's forward pass, one step late."""
 
 
-class CheckpointConfig(_Settings):
+class CheckpointConfig(Settings):
     """When checkpoints are written and which are kept."""
 
     every: int = Field(20, ge=1)
@@ -42,7 +39,7 @@ class CheckpointConfig(_Settings):
     """Checkpoints at multiples of this step stay for good; none: only the newest stay."""
 
 
-class LearnerConfig(_Settings):
+class LearnerConfig(Settings):
     """One MAGIC update and the processes that compute it. Defaults: Skywork-OR1's released scripts."""
 
     lr: float = Field(1e-6, ge=0)

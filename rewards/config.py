@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from rewards.settings import Settings
 
 
-class Section(BaseModel):
-    """Base of every settings model here: unknown keys are refused, values do not change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class MathConfig(Section):
+class MathConfig(Settings):
     """How a mathematical answer is found in a response and compared with the reference."""
 
     answer: Literal["boxed_only", "boxed_or_stated"] = "boxed_or_stated"
@@ -24,7 +20,7 @@ class MathConfig(Section):
     """Longest time one answer may take; then its worker is killed and the verdict is ``timeout``."""
 
 
-class CodeConfig(Section):
+class CodeConfig(Settings):
     """How programs are run and judged. Limits are per test unless they say otherwise."""
 
     wall_seconds: float = Field(6.0, gt=0)
@@ -68,7 +64,7 @@ class CodeConfig(Section):
     rights of this process."""
 
 
-class LengthTerm(Section):
+class LengthTerm(Settings):
     """Length-aware accuracy: replaces the grader's value by one that also depends on length, as
     Phi-4-reasoning-plus does (Abdin et al. 2025, arXiv:2504.21318, section 4.1; its lengths are the
     defaults). Short correct answers get the most, then long correct ones; long wrong ones lose less than
@@ -87,7 +83,7 @@ class LengthTerm(Section):
     """Most and least loss for a wrong answer. A truncated answer gets the second."""
 
 
-class OverlongTerm(Section):
+class OverlongTerm(Settings):
     """Soft overlong punishment, added (DAPO, Yu et al. 2025, arXiv:2503.14476, equation 13; its lengths are
     the defaults)."""
 
@@ -100,7 +96,7 @@ class OverlongTerm(Section):
     """The whole penalty."""
 
 
-class FormatTerm(Section):
+class FormatTerm(Settings):
     """Added where the form is wrong: the thought is not one closed block, or there is not exactly one box
     after it."""
 
@@ -113,7 +109,7 @@ class FormatTerm(Section):
     """Whether exactly one box is asked for."""
 
 
-class RepetitionTerm(Section):
+class RepetitionTerm(Settings):
     """Added: minus the share of n-grams that occur more often than allowed."""
 
     kind: Literal["repetition"] = "repetition"
@@ -125,7 +121,7 @@ class RepetitionTerm(Section):
     """Penalty of a response that is nothing but repetition."""
 
 
-class LanguageTerm(Section):
+class LanguageTerm(Settings):
     """Added: minus the share of letters that are in another script than the question's."""
 
     kind: Literal["language"] = "language"
@@ -140,7 +136,7 @@ ShapingTerm = Annotated[
 ]
 
 
-class JudgeConfig(Section):
+class JudgeConfig(Settings):
     """A model as grader, behind any OpenAI-compatible endpoint."""
 
     url: str = ""
@@ -175,7 +171,7 @@ class JudgeConfig(Section):
     """The end of an answer (after the thought) that the judge gets to see."""
 
 
-class RewardsConfig(Section):
+class RewardsConfig(Settings):
     """Graders by ability, and the worker processes they run in."""
 
     workers: int = Field(2, ge=1)
@@ -193,7 +189,7 @@ class RewardsConfig(Section):
 
     judge: JudgeConfig = JudgeConfig()
 
-    abilities: dict[str, Literal["math", "code", "judge"]] = {"math": "math", "code": "code"}
+    abilities: dict[str, Literal["math", "code", "judge"]] = Field(default={"math": "math", "code": "code"})
     """Which grader a dataset row gets, by its ``ability``."""
 
     shaping: tuple[ShapingTerm, ...] = ()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import redis
 import structlog
 
-from actors.config import ActorsConfig, Section, VllmConfig
+from actors.config import ActorsConfig, VllmConfig
 from actors.engines.base import Engine
 from actors.engines.thinking import ThinkingEngine
 from actors.engines.vllm import VllmEngine
@@ -32,6 +32,7 @@ from buffer.store.rollout_buffer import RolloutBuffer
 from rewards.config import RewardsConfig
 from rewards.pool.pool import GraderPool
 from rewards.pool.registry import Graders
+from rewards.settings import Settings
 
 log = structlog.get_logger()
 
@@ -39,7 +40,7 @@ UNANNOUNCED = PolicyVersion(0, 0)
 """What an engine serves before it has loaded an announced version; nothing is sampled for training on it."""
 
 
-class GeneratorSpec(Section):
+class GeneratorSpec(Settings):
     """One run, as its generators see it."""
 
     run: str

@@ -10,15 +10,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from learner.config import LearnerConfig
+from rewards.settings import Settings
 
 
-class StageConfig(BaseModel):
+class StageConfig(Settings):
     """One stage. Fields left at none keep the value of ``learner`` (or of the data) for its whole length."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     steps: int | None = Field(None, ge=1)
     """Length in steps; none: to the end of the run (only the last stage)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from actors.config import ActorsConfig
 from buffer.config import BufferConfig
@@ -15,19 +15,14 @@ from learner.config import LearnerConfig
 from learner.recipe.schedule import Schedule, StageConfig
 from ops.config.trackers import TrackersConfig
 from rewards.config import RewardsConfig
+from rewards.settings import Settings
 
 
 class ConfigError(Exception):
     """A configuration that cannot be used; the message names the field and the fix."""
 
 
-class Section(BaseModel):
-    """A part of the configuration: unknown keys are refused, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class RunConfig(Section):
+class RunConfig(Settings):
     """What the run is called, where it keeps its files, and how long it lasts."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
@@ -48,14 +43,14 @@ class RunConfig(Section):
         return (self.folder / self.name).absolute()
 
 
-class ModelConfig(Section):
+class ModelConfig(Settings):
     """The model to train."""
 
     path: Path
     """A Hugging Face causal language model folder: config, weights and tokenizer."""
 
 
-class DataConfig(Section):
+class DataConfig(Settings):
     """Problems to train on and, if given, to measure accuracy on."""
 
     train: tuple[Path, ...] = Field(min_length=1)
@@ -89,7 +84,7 @@ class DataConfig(Section):
     """Put before each problem that has no system message of its own."""
 
 
-class BenchmarkConfig(Section):
+class BenchmarkConfig(Settings):
     """Problems whose accuracy is measured again and again while the run trains."""
 
     path: Path
@@ -111,7 +106,7 @@ class BenchmarkConfig(Section):
     """Of sampling."""
 
 
-class EvaluationConfig(Section):
+class EvaluationConfig(Settings):
     """Benchmarks: measured at the start, at the end, and in between, each time on one generator."""
 
     every: int = Field(default=20, gt=0)
@@ -135,7 +130,7 @@ class EvaluationConfig(Section):
         return self.own_engine and bool(self.benchmarks)
 
 
-class RayConfig(Section):
+class RayConfig(Settings):
     """The Ray cluster that generators and learner ranks run on."""
 
     address: str | None = None
@@ -145,7 +140,7 @@ class RayConfig(Section):
     """CPUs of the cluster started here; None: what the machine has, at least what the run asks for."""
 
 
-class MetricsConfig(Section):
+class MetricsConfig(Settings):
     """Where each process serves its Prometheus metrics."""
 
     host: str = "127.0.0.1"
@@ -164,7 +159,7 @@ class MetricsConfig(Section):
     """TLS private key (PEM)."""
 
 
-class RolloutsConfig(Section):
+class RolloutsConfig(Settings):
     """Which trained groups are kept on disk for `magicrl rollouts`."""
 
     per_step: int = Field(default=4, ge=0)
@@ -175,7 +170,7 @@ class RolloutsConfig(Section):
     """Beyond this the oldest files go."""
 
 
-class Config(Section):
+class Config(Settings):
     """Everything a run needs, one section per room."""
 
     run: RunConfig

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from rewards.settings import Settings
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class WandbConfig(_Settings):
+class WandbConfig(Settings):
     """Weights & Biases; needs `pip install 'magicrl[wandb]'` and WANDB_API_KEY in the environment."""
 
     project: str = "magicrl"
@@ -22,7 +18,7 @@ class WandbConfig(_Settings):
     """offline: written into the run's folder, sent later with `wandb sync`."""
 
 
-class MlflowConfig(_Settings):
+class MlflowConfig(Settings):
     """MLflow; needs `pip install 'magicrl[mlflow]'`."""
 
     uri: str | None = None
@@ -31,7 +27,7 @@ class MlflowConfig(_Settings):
     """Experiment that the run appears in."""
 
 
-class TrackersConfig(_Settings):
+class TrackersConfig(Settings):
     """Where the numbers of each step go besides steps.jsonl and Prometheus. No tracker can stop a run."""
 
     tensorboard: bool = True
