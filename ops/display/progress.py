@@ -59,7 +59,7 @@ class Progress:
         )
 
     def step(self, report: StepReport, totals: Mapping[str, float]) -> None:
-        """One learner step; ``totals`` of the generators as FleetWatch has them."""
+        """One learner step; ``totals`` of the generators as FleetSupervisor has them."""
         if self._lines % HEADER_EVERY == 0:
             self._console.print(f"[bold]{HEADER}[/]\n[dim]{SUBHEAD}[/]")
         self._lines += 1

@@ -27,7 +27,7 @@ TRIES = 3
 """Generators that may fail at one version before it is left unmeasured."""
 
 
-class Lender(Protocol):
+class EvaluationHost(Protocol):
     """Who lends a generator: the fleet, or an engine for this alone."""
 
     def borrow(
@@ -63,12 +63,12 @@ def benchmarks_of(config: Config, problems: Problems) -> tuple[Benchmark, ...]:
 class LiveEvaluation:
     """Of the versions that are reached it measures one at a time; one that comes meanwhile replaces the next.
 
-    ``look`` is called about once a second, by the thread that watches the fleet; all else by the learner's.
+    ``poll`` is called about once a second, by the thread that watches the fleet; all else by the learner's.
     """
 
     def __init__(
         self,
-        lender: Lender,
+        lender: EvaluationHost,
         benchmarks: Sequence[Benchmark],
         every: int,
         seconds: float,
@@ -95,7 +95,7 @@ class LiveEvaluation:
         if self._benchmarks and (last or version.step % self._every == 0):
             self._reached = version
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Begin, or take in what has ended; never waits. No defect in measuring ends a run of weeks."""
         try:
             if self._borrowed is None:
@@ -112,7 +112,7 @@ class LiveEvaluation:
         return self._reached != self._ended
 
     def finish(self, stop: threading.Event) -> None:
-        """Wait for what is due, while somebody goes on to ``look``, until ``stop`` or long enough."""
+        """Wait for what is due, while somebody goes on to ``poll``, until ``stop`` or long enough."""
         deadline = time.monotonic() + TRIES * self._seconds
         while self.due and time.monotonic() < deadline and not stop.wait(0.5):
             pass

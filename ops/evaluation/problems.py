@@ -43,7 +43,7 @@ def _refuse_ungraded(config: Config, problems: Problems) -> None:
             raise ConfigError(f"{name} has programs to grade, but {reason} (magicrl doctor sandbox)")
 
 
-def spread(dataset: Dataset, responses: int) -> tuple[list[Row], int]:
+def take_evenly(dataset: Dataset, responses: int) -> tuple[list[Row], int]:
     """Rows and samples of each, at least ``responses`` responses in all, over as many rows as there are."""
     rows = list(islice(dataset, responses))
     return rows, -(-responses // len(rows))

@@ -17,7 +17,7 @@ LONGEST = 32_768
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvalTarget:
     """How a policy's answers are sampled and graded."""
 
     engine: VllmConfig
@@ -28,15 +28,15 @@ class Subject:
     thinking: ThinkingConfig = field(default_factory=ThinkingConfig)
 
 
-def of_model(gpu: bool) -> Subject:
+def model_target(gpu: bool) -> EvalTarget:
     """A model folder that no run is known of. Not compiled on a CPU: that takes longer than it saves."""
     engine = VllmConfig(enforce_eager=not gpu)
-    return Subject(engine, SamplingLimits(LONGEST), Columns(), RewardsConfig())
+    return EvalTarget(engine, SamplingLimits(LONGEST), Columns(), RewardsConfig())
 
 
-def of_run(config: Config) -> Subject:
+def run_target(config: Config) -> EvalTarget:
     """The policy of a run, under the rules of its last stage; a response may take as long as it takes."""
-    return Subject(
+    return EvalTarget(
         config.actors.engine,
         replace(stage_rules(config)[-1].limits, deadline=None),
         columns_of(config),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from actors.sampling.benchmark import AnswerRows, Evaluation
 from buffer.records.versions import PolicyVersion
-from ops.records.folder import LineLog, read_lines
+from ops.records.folder import JsonlWriter, read_lines
 
 When = Literal["before", "after"]
 
@@ -43,7 +43,7 @@ class Evaluations:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lines = LineLog(path)
+        self._lines = JsonlWriter(path)
 
     def add(self, result: Accuracy) -> None:
         """Remember one."""

@@ -98,7 +98,7 @@ def write_atomically(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-class LineLog:
+class JsonlWriter:
     """A JSON-lines file that outlives a full disk: what cannot be written is written with the next line."""
 
     def __init__(self, path: Path) -> None:

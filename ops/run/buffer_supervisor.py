@@ -18,7 +18,7 @@ INCUMBENT_SECONDS = 4 * BEAT_SECONDS
 """A learner that gives no sign of life for this long is taken for dead."""
 
 
-class Keeper:
+class BufferSupervisor:
     """A thread for the length of a block: the run's one judge of leases, by its own clock.
 
     on_fenced: called once if another learner took over. books: as last seen, a few seconds ago; they outlive
@@ -29,11 +29,11 @@ class Keeper:
         self._buffer = buffer
         self._on_fenced = on_fenced
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="buffer-supervisor", daemon=True)
         self.books: Books | None = None
         self.fenced: Fenced | None = None
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> BufferSupervisor:
         self._thread.start()
         return self
 
@@ -43,7 +43,7 @@ class Keeper:
         self._end.set()
         self._thread.join(timeout=30)
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         reap_seconds, reap_at = self._buffer.config.lease_seconds / 4, 0.0
         while not self._end.wait(min(BEAT_SECONDS, reap_seconds)):
             try:

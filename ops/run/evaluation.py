@@ -14,8 +14,8 @@ import structlog
 from actors.sampling.benchmark import Benchmark, Evaluation
 from buffer.records.versions import PolicyVersion
 from ops.config.derived import stage_rules
-from ops.evaluation.live import Lender, LiveEvaluation, benchmarks_of
-from ops.evaluation.problems import Problems, spread
+from ops.evaluation.live import EvaluationHost, LiveEvaluation, benchmarks_of
+from ops.evaluation.problems import Problems, take_evenly
 from ops.records.evaluations import Evaluations, When, accuracy
 from ops.run.session import Session, generator_spec
 from ops.telemetry.metrics.run_metrics import RunMetrics
@@ -52,7 +52,7 @@ class RunEvaluation:
             fix = "actors.generators=1 or more, or later `magicrl eval`"
             log.warning("accuracy not measured: the run has no generator of its own", when=when, fix=fix)
             return
-        rows, samples = spread(self._problems.test, self._config.data.test_samples)
+        rows, samples = take_evenly(self._problems.test, self._config.data.test_samples)
         limits = stage_rules(self._config)[-1 if when == "after" else 0].limits
         test = Benchmark("test", tuple(rows), samples, replace(limits, deadline=None))
         result = accuracy(when, version, fleet.answers(version, test, EVALUATION_SECONDS))
@@ -72,7 +72,7 @@ class RunEvaluation:
         self._warn_of_few_generators()
         yield self._live(fleet)
 
-    def _live(self, lender: Lender) -> LiveEvaluation:
+    def _live(self, lender: EvaluationHost) -> LiveEvaluation:
         config = self._config.evaluation
         benchmarks = benchmarks_of(self._config, self._problems)
         alone = self._config.learner.claim_timeout / 2  # the learner must not give up the run meanwhile

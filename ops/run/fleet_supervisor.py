@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from actors.fleet.fleet import Fleet
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
-class FleetWatch:
+class FleetSupervisor:
     """The only thread that talks to the fleet between ``start`` and ``stop``."""
 
     def __init__(
@@ -21,20 +21,20 @@ class FleetWatch:
         stop_run: threading.Event,
         on_reports: Callable[[Sequence[Mapping[str, Any]]], None] = lambda reports: None,
         waited_seconds: Callable[[], float] = lambda: 0.0,
-        on_look: Callable[[], None] = lambda: None,
-        look_seconds: float = LOOK_SECONDS,
+        on_poll: Callable[[], None] = lambda: None,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         """stop_run: set when a generator died. on_reports: told what the generators say at every look.
         waited_seconds: how long the learner has waited for data so far, in all; autoscaling follows it.
-        on_look: called at every look, and may talk to the fleet."""
+        on_poll: called at every look, and may talk to the fleet."""
         self._fleet = fleet
         self._stop_run = stop_run
         self._on_reports = on_reports
         self._waited_seconds = waited_seconds
-        self._on_look = on_look
-        self._look_seconds = look_seconds
+        self._on_look = on_poll
+        self._poll_seconds = poll_seconds
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="fleet-watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="fleet-supervisor", daemon=True)
         self._first: dict[str, Mapping[str, Any]] = {}
         self.reports: Sequence[Mapping[str, Any]] = ()
         self.failure: Exception | None = None
@@ -66,7 +66,7 @@ class FleetWatch:
         }
 
     def _watch(self) -> None:
-        while not self._end.wait(self._look_seconds):
+        while not self._end.wait(self._poll_seconds):
             try:
                 self._fleet.check()
                 self._fleet.autoscale(self._waited_seconds())

@@ -25,13 +25,13 @@ from ops.config.schema import Config, ConfigError
 from ops.display.progress import final_lines
 from ops.evaluation.live import LiveEvaluation
 from ops.evaluation.problems import Problems, read_problems
-from ops.records.folder import LineLog, Resume
+from ops.records.folder import JsonlWriter, Resume
 from ops.records.rollout_log import RolloutLog
 from ops.records.summary import Outcome, write_summary
-from ops.run.buffer_supervisor import INCUMBENT_SECONDS, Keeper
+from ops.run.buffer_supervisor import INCUMBENT_SECONDS, BufferSupervisor
 from ops.run.evaluation import RunEvaluation
 from ops.run.failures import RunFailed, part_failures
-from ops.run.fleet_supervisor import FleetWatch
+from ops.run.fleet_supervisor import FleetSupervisor
 from ops.run.preflight import check_model_folder
 from ops.run.session import (
     Session,
@@ -95,7 +95,7 @@ class Run:
             self._config.model_dump(mode="json"),
         )
         self._rollouts = RolloutLog(session.folder.path / "rollouts", self._config.rollouts)
-        self._steps = LineLog(session.folder.steps)
+        self._steps = JsonlWriter(session.folder.steps)
         self._generated: dict[str, float] = {}
         self._last_books = Books()
 
@@ -112,7 +112,7 @@ class Run:
                 stack.callback(self._trackers.close)
                 stack.enter_context(self._metrics)
                 fleet, ranks, live = self._start_parts(stack, checkpoint)
-                self._session.interrupts.defer()
+                self._session.signals.defer()
                 outcome = self._learn(fleet, ranks, live, checkpoint)
                 self._tell(lambda: self._buffer.stop(outcome))
             if outcome in ("finished", "data exhausted"):
@@ -204,12 +204,12 @@ class Run:
         """The run's main part; how it ended."""
         from learner.coordinator.loop import Learner
 
-        watch = FleetWatch(
+        watch = FleetSupervisor(
             fleet,
-            self._session.interrupts.stop,
+            self._session.signals.stop,
             self._metrics.generators,
             waited_seconds=lambda: self._metrics.waited_seconds,
-            on_look=live.look,
+            on_poll=live.poll,
         )
 
         def on_step(report: StepReport) -> None:
@@ -231,7 +231,7 @@ class Run:
             on_trained=self._rollouts.recorder(self._buffer),
             extra_state=lambda: {"pool": self._pool.snapshot(self._buffer.live)},
         )
-        stop = self._session.interrupts.stop
+        stop = self._session.signals.stop
         with self._watching(watch), self._keeper() as keeper:
             self._train(learner, checkpoint, keeper, live)
             self._last_books = self._books()
@@ -248,7 +248,7 @@ class Run:
         return "finished"
 
     def _train(
-        self, learner: Learner, checkpoint: Checkpoint | None, keeper: Keeper, live: LiveEvaluation
+        self, learner: Learner, checkpoint: Checkpoint | None, keeper: BufferSupervisor, live: LiveEvaluation
     ) -> None:
         """Step after step; a Redis that lost the run gets it back from the newest checkpoint, a few times."""
         for restore in range(REDIS_RESTORES + 1):
@@ -256,11 +256,11 @@ class Run:
                 if restore:
                     checkpoint = self._checkpoints.newest()
                     self._open_buffer(checkpoint, keeper.books)
-                version = learner.begin(checkpoint, self._session.interrupts.stop)
+                version = learner.begin(checkpoint, self._session.signals.stop)
                 self._metrics.announced(version.lineage, version.step)
                 if version.step > self._evaluation.measured_step:
                     live.reached(version)
-                return learner.run(self._config.run.steps, self._session.interrupts.stop)
+                return learner.run(self._config.run.steps, self._session.signals.stop)
             except Lost as error:
                 left = REDIS_RESTORES - restore
                 if not left:
@@ -268,11 +268,11 @@ class Run:
                 log.error("redis lost the run and is filled again", reason=str(error), restores_left=left)
         return None
 
-    def _keeper(self) -> Keeper:
-        return Keeper(self._buffer, self._session.interrupts.stop.set)
+    def _keeper(self) -> BufferSupervisor:
+        return BufferSupervisor(self._buffer, self._session.signals.stop.set)
 
     @contextmanager
-    def _watching(self, watch: FleetWatch) -> Iterator[None]:
+    def _watching(self, watch: FleetSupervisor) -> Iterator[None]:
         watch.start()
         try:
             yield

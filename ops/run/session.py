@@ -20,7 +20,7 @@ from ops.display.progress import Progress
 from ops.records.folder import Resume, RunFolder
 from ops.run.cluster import ray_cluster
 from ops.run.connections import Connections
-from ops.run.signals import Interrupts
+from ops.run.signals import StopSignals
 from ops.run.weight_locations import WeightPlaces, publish_location, weight_places
 from ops.telemetry import logs
 
@@ -35,7 +35,7 @@ class Session:
     config: Config
     folder: RunFolder
     progress: Progress
-    interrupts: Interrupts
+    signals: StopSignals
     connections: Connections
     buffer: RolloutBuffer
     weights: WeightPlaces
@@ -55,17 +55,17 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         progress.say(f"run {config.run.name}: starting Redis and Ray")
         location = publish_location(config)
         stack.callback(_clear, location)
-        interrupts = stack.enter_context(Interrupts(lambda: _clear(location)))
+        signals = stack.enter_context(StopSignals(lambda: _clear(location)))
         url = config.buffer.redis.url or stack.enter_context(_embedded_redis(config, folder)).url
         connections = Connections(config.run.name, config.buffer, url, location)
         buffer = connections.buffer()
         stack.callback(buffer.close)
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
-        interrupts.arm()
+        signals.arm()
         weights = stack.enter_context(weight_places(config.buffer.weights, location))
         if weights.url is not None:
             progress.say(f"weights are served at {weights.url}")
-        yield Session(config, folder, progress, interrupts, connections, buffer, weights)
+        yield Session(config, folder, progress, signals, connections, buffer, weights)
 
 
 def _clear(weights: str | Path) -> None:

@@ -19,7 +19,7 @@ class Interrupted(KeyboardInterrupt):
     """The run was asked to end before there was anything worth a checkpoint."""
 
 
-class Interrupts:
+class StopSignals:
     """Signal handlers for the length of a block.
 
     Until ``defer()`` a signal raises Interrupted in the main thread; after it the first one sets ``stop``,
@@ -33,7 +33,7 @@ class Interrupts:
         self._seen = 0
         self._before: dict[signal.Signals, signal._HANDLER] = {}
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> StopSignals:
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
         self.arm()
         return self

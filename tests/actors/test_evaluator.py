@@ -18,7 +18,7 @@ from actors.config import VllmConfig
 from actors.engines.vllm_start import cache_bytes
 from actors.sampling.benchmark import Answer, pass_at, summarize
 from ops.config.loader import load_config
-from ops.evaluation.target import of_run
+from ops.evaluation.target import run_target
 
 CORRECT, WRONG = Answer("correct", False, 10), Answer("wrong", True, 30)
 ERROR = Answer("error", False, 20)
@@ -59,12 +59,12 @@ def test_an_engine_on_a_cpu_leaves_memory_to_others(monkeypatch: pytest.MonkeyPa
 
 def test_a_run_is_sampled_and_graded_by_its_own_rules() -> None:
     words = ["actors.thinking.budget=5", "data.system_prompt=Think.", "data.instruction=Box it."]
-    subject = of_run(load_config("quickstart", words))
-    assert (subject.limits.max_tokens, subject.limits.thinking_tokens) == (48, 5)
-    assert subject.limits.deadline is None
-    assert (subject.system_prompt, subject.columns.instruction) == ("Think.", "Box it.")
-    assert (subject.engine.dtype, subject.engine.kv_cache_gib) == ("float32", 0.25)
-    assert subject.thinking.budget == 5
+    target = run_target(load_config("quickstart", words))
+    assert (target.limits.max_tokens, target.limits.thinking_tokens) == (48, 5)
+    assert target.limits.deadline is None
+    assert (target.system_prompt, target.columns.instruction) == ("Think.", "Box it.")
+    assert (target.engine.dtype, target.engine.kv_cache_gib) == ("float32", 0.25)
+    assert target.thinking.budget == 5
 
 
 @pytest.mark.system

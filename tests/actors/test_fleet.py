@@ -28,7 +28,7 @@ from actors.sampling.benchmark import Benchmark
 from actors.weights.locate import open_weights
 from buffer.config import WeightsConfig
 from buffer.records.versions import PolicyVersion
-from ops.run.fleet_supervisor import FleetWatch
+from ops.run.fleet_supervisor import FleetSupervisor
 from ops.run.weight_locations import weight_places
 from ops.telemetry.metrics.live import WaitClock
 from rewards.config import RewardsConfig
@@ -326,22 +326,22 @@ def test_the_number_follows_who_waits_for_whom(cluster: None, small_run: Any, tm
     fleet = Fleet(base.model_copy(update={"actors": actors}), start=scripted)
     fleet.start(2, seconds=60)
     failed, clock = threading.Event(), WaitClock()
-    watch = FleetWatch(fleet, failed, waited_seconds=lambda: clock.seconds, look_seconds=0.2)
-    watch.start()
+    supervisor = FleetSupervisor(fleet, failed, waited_seconds=lambda: clock.seconds, poll_seconds=0.2)
+    supervisor.start()
     try:  # nobody trains: admission holds both back
-        wait_for(lambda: len(watch.reports) == 1 and fleet.target == 1, failed, 60)
+        wait_for(lambda: len(supervisor.reports) == 1 and fleet.target == 1, failed, 60)
         with training(small_run, steps=1000):
             clock.enter("wait")
-            wait_for(lambda: len(watch.reports) == 2 and fleet.target == 2, failed, 60)
+            wait_for(lambda: len(supervisor.reports) == 2 and fleet.target == 2, failed, 60)
     finally:
-        watch.stop()
+        supervisor.stop()
         fleet.stop(seconds=30)
-    assert watch.failure is None
+    assert supervisor.failure is None
     assert small_run.buffer.books().balanced
 
 
 def wait_for(condition: Callable[[], Any], failed: threading.Event, seconds: float) -> None:
-    """As wait_until, while a FleetWatch looks after the fleet."""
+    """As wait_until, while a FleetSupervisor looks after the fleet."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "condition did not come true"

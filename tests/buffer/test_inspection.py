@@ -22,7 +22,7 @@ from buffer.store.inspection import RunInspector, purge, runs
 from buffer.store.rollout_buffer import Claim, RolloutBuffer
 from ops.commands.observe.buffer import app
 from ops.config.loader import load_config
-from ops.run import buffer_supervisor as keeper
+from ops.run import buffer_supervisor
 
 Ask = Callable[..., Any]
 
@@ -95,10 +95,10 @@ def test_purge_takes_one_run_and_leaves_the_others(
     other = make_world()
     client = played.buffer.client
     assert runs(client) == sorted([played.buffer.run, other.buffer.run])
-    monkeypatch.setattr(keeper, "BEAT_SECONDS", 0.1)
-    with keeper.Keeper(played.buffer, lambda: None):
+    monkeypatch.setattr(buffer_supervisor, "BEAT_SECONDS", 0.1)
+    with buffer_supervisor.BufferSupervisor(played.buffer, lambda: None):
         assert "is alive" in ask("purge", "--yes", status=2)
-    monkeypatch.setattr(keeper, "INCUMBENT_SECONDS", 0.3)
+    monkeypatch.setattr(buffer_supervisor, "INCUMBENT_SECONDS", 0.3)
     assert "keys deleted" in ask("purge", "--yes")
     assert runs(client) == [other.buffer.run]
     assert not list(client.scan_iter(f"*{played.buffer.run}*"))

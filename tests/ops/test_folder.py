@@ -9,7 +9,7 @@ import yaml
 
 from ops.config.loader import load_config
 from ops.config.schema import Config, ConfigError
-from ops.records.folder import LineLog, RunFolder, append_line, read_lines
+from ops.records.folder import JsonlWriter, RunFolder, append_line, read_lines
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
 def test_lines_that_a_full_disk_refuses_are_written_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = LineLog(tmp_path / "steps.jsonl")
+    lines = JsonlWriter(tmp_path / "steps.jsonl")
     lines.append({"step": 0})
-    full = LineLog(Path("/dev/full"))
+    full = JsonlWriter(Path("/dev/full"))
     full.append({"step": 1})
     full.append({"step": 2})
     monkeypatch.setattr(full, "_path", tmp_path / "steps.jsonl")

@@ -84,7 +84,7 @@ class Watched:
     def reach(self, *steps: int) -> None:
         for step in steps:
             self.live.reached(at(step))
-            self.live.look()
+            self.live.poll()
 
     @property
     def asked(self) -> list[int]:
@@ -99,7 +99,7 @@ def test_every_tenth_version_is_measured_and_told_as_what_it_was() -> None:
     run.reach(*range(5, 12))
     assert run.asked == [0, 10]
     run.fleet.lent[1].answer(newer=2)
-    run.live.look()
+    run.live.poll()
     assert [(name, step) for name, step, _ in run.results] == [("sums", 0), ("sums", 12)]
     result = run.results[0][2]
     assert (result.avg, result.passed, result.left_out) == (0.5, {1: 0.5, 2: 1.0}, 1)
@@ -111,8 +111,8 @@ def test_what_comes_while_one_is_measured_waits_and_only_the_newest_counts() -> 
     run.reach(0, 10, 20, 30)
     assert run.asked == [0]
     run.fleet.lent[0].answer()
-    run.live.look()
-    run.live.look()
+    run.live.poll()
+    run.live.poll()
     assert run.asked == [0, 30]
 
 
@@ -121,12 +121,12 @@ def test_a_generator_that_dies_is_replaced_a_few_times() -> None:
     run.reach(0)
     for _ in range(TRIES):
         run.fleet.lent[-1].die()
-        run.live.look()
-        run.live.look()
+        run.live.poll()
+        run.live.poll()
     assert run.asked == [0] * TRIES
     run.reach(10)
     run.fleet.lent[-1].answer()
-    run.live.look()
+    run.live.poll()
     assert [step for _, step, _ in run.results] == [10]
 
 
@@ -134,7 +134,7 @@ def test_without_a_generator_it_waits_for_one() -> None:
     run = Watched(ready=0)
     run.reach(0)
     run.fleet.ready = 1
-    run.live.look()
+    run.live.poll()
     assert run.asked == [0]
 
 
@@ -143,7 +143,7 @@ def test_a_defect_does_not_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(run.live, "_on_result", lambda *result: 1 / 0)
     run.reach(0)
     run.fleet.lent[0].answer()
-    run.live.look()
+    run.live.poll()
     run.reach(10)
     assert run.asked == [0, 10]
 
@@ -153,8 +153,8 @@ def test_who_was_too_slow_is_not_asked_again_and_who_is_silent_is_cancelled() ->
     run.reach(0)
     run.fleet.lent[0].slow = run.fleet.lent[0].late = True
     run.fleet.lent[0].die()
-    run.live.look()
-    run.live.look()
+    run.live.poll()
+    run.live.poll()
     assert run.asked == [0]
     assert run.fleet.lent[0].cancelled
     assert not run.live.due
@@ -165,9 +165,9 @@ def test_an_engine_that_does_not_start_is_tried_a_few_times_a_version() -> None:
     run.fleet.broken = True
     run.live.reached(at(0))
     for left in reversed(range(TRIES)):
-        run.live.look()
+        run.live.poll()
         assert run.live.due == (left > 0)
-    run.live.look()
+    run.live.poll()
     assert run.fleet.tries == TRIES
     run.fleet.broken = False
     run.reach(10)
@@ -180,26 +180,26 @@ def test_failures_at_one_version_do_not_count_at_the_next() -> None:
     for _ in range(TRIES - 1):
         run.fleet.lent[-1].die()
         run.reach()
-        run.live.look()
-        run.live.look()
+        run.live.poll()
+        run.live.poll()
     run.live.reached(at(10))
     run.fleet.lent[-1].die()
-    run.live.look()
-    run.live.look()
+    run.live.poll()
+    run.live.poll()
     assert run.asked[-1] == 10
     run.fleet.lent[-1].die()
-    run.live.look()
+    run.live.poll()
     assert run.live.due
 
 
 def test_the_last_version_is_waited_for_while_others_look() -> None:
     run = Watched()
     run.live.reached(at(13), last=True)
-    run.live.look()
+    run.live.poll()
 
     def end() -> None:
         run.fleet.lent[0].answer()
-        run.live.look()
+        run.live.poll()
 
     threading.Timer(0.3, end).start()
     run.live.finish(threading.Event())

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from helpers.running import CACHE, REPOSITORY, Magicrl, command_of, descendants
 from helpers.watched import WINDOW, check_panels, check_rules
 from ops.cli import app
-from ops.commands.jobs.eval import policy_folder, usual_subject
+from ops.commands.jobs.eval import default_target, policy_folder
 from ops.evaluation.target import is_model
 from ops.quickstart.model import build_model
 from ops.quickstart.problems import write_problems
@@ -164,6 +164,6 @@ def test_commands_on_a_live_run_that_loses_a_generator(
     assert is_model(place / "my_model")
     with policy_folder("my_run", None) as folder:  # as `magicrl eval my_run` has it
         assert is_model(folder)
-    assert usual_subject("my_run").limits.max_tokens == 48
+    assert default_target("my_run").limits.max_tokens == 48
     if not watched:
         pytest.skip("all but panels and rules, which need prometheus: apt-get install prometheus")

@@ -25,7 +25,7 @@ from ops.records.runs import find_run
 
 if TYPE_CHECKING:
     from actors.sampling.benchmark import Benchmark, Evaluation
-    from ops.evaluation.target import Subject
+    from ops.evaluation.target import EvalTarget
 
 app = typer.Typer()
 
@@ -71,31 +71,29 @@ def evaluate(
     _quiet()
     engine = {"dtype": dtype, "kv_cache_gib": kv_cache_gib, "max_num_seqs": at_once}
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
-    usual = usual_subject(model)
-    subject = replace(
+    usual = default_target(model)
+    target = replace(
         usual,
         engine=usual.engine.model_copy(update=_given(engine)),
         limits=replace(usual.limits, **_given(sampling)),
         columns=replace(usual.columns, **_given({"instruction": instruction})),
     )
-    rows = tuple(islice(read_dataset(dataset, subject.columns), limit))
-    benchmark = Benchmark(dataset.stem, rows, k, subject.limits)
+    rows = tuple(islice(read_dataset(dataset, target.columns), limit))
+    benchmark = Benchmark(dataset.stem, rows, k, target.limits)
     with result_only(), policy_folder(model, step) as folder:
-        result = _evaluate(folder, subject, benchmark, seed)
+        result = _evaluate(folder, target, benchmark, seed)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
     stdout().print(_text(result))
 
 
-def _evaluate(folder: Path, subject: Subject, benchmark: Benchmark, seed: int) -> Evaluation:
+def _evaluate(folder: Path, target: EvalTarget, benchmark: Benchmark, seed: int) -> Evaluation:
     from actors.engines.base import EngineBroken
     from actors.sampling.evaluator import Evaluator
     from ops.run.failures import RunFailed
 
-    evaluator = Evaluator(
-        folder, subject.engine, subject.rewards, subject.system_prompt, subject.thinking, seed
-    )
+    evaluator = Evaluator(folder, target.engine, target.rewards, target.system_prompt, target.thinking, seed)
     with Progress(console=stderr()) as progress:
         text = f"{len(benchmark.rows)} problems, {benchmark.samples} responses each"
         task = progress.add_task(text, total=len(benchmark.rows))
@@ -116,15 +114,15 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def usual_subject(model: str) -> Subject:
+def default_target(model: str) -> EvalTarget:
     """How a model folder or a run is sampled where the options say nothing. Raises ConfigError."""
-    from ops.evaluation.target import is_model, of_model, of_run
+    from ops.evaluation.target import is_model, model_target, run_target
 
     if is_model(Path(model)):
         from torch.cuda import is_available
 
-        return of_model(gpu=is_available())
-    return of_run(load_config(find_run(model).config))
+        return model_target(gpu=is_available())
+    return run_target(load_config(find_run(model).config))
 
 
 @contextmanager

@@ -11,17 +11,17 @@ import pytest
 PROGRAM = """
 import os, signal, sys, pathlib
 from ops.telemetry import logs
-from ops.run.signals import Interrupted, Interrupts
+from ops.run.signals import Interrupted, StopSignals
 logs.setup("test")
 mark = pathlib.Path(sys.argv[1])
-with Interrupts(lambda: mark.write_text("gone")) as interrupts:
+with StopSignals(lambda: mark.write_text("gone")) as signals:
     if "defer" in sys.argv:
-        interrupts.defer()
+        signals.defer()
     try:
         os.kill(os.getpid(), getattr(signal, sys.argv[2]))
     except Interrupted:
         print("raised")
-    print("stop", interrupts.stop.is_set())
+    print("stop", signals.stop.is_set())
     if "twice" in sys.argv:
         os.kill(os.getpid(), getattr(signal, sys.argv[2]))
         print("never")
