@@ -81,7 +81,7 @@ def _mendable() -> tuple[type[Exception], ...]:
 
 def _failures() -> tuple[type[Exception], ...]:
     """Errors of a run that had started."""
-    return _loaded(("ops.run.failures", "RunFailed"))
+    return _loaded(("ops.run.run", "RunFailed"))
 
 
 def _loaded(*names: tuple[str, str]) -> tuple[type[Exception], ...]:

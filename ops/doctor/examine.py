@@ -12,7 +12,7 @@ from ops.config.derived import columns_of
 from ops.config.schema import Config, ConfigError, MetricsConfig, RayConfig
 from ops.doctor import machine, services, software
 from ops.doctor.finding import Check, Finding, fail, passed, run_check, warn
-from ops.run.preflight import check_model_folder
+from ops.run.preflight import check_model
 from rewards.config import RewardsConfig
 
 OPTIMIZER_FACTOR = 8
@@ -54,9 +54,8 @@ def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]
 def model(config: Config) -> Iterator[Finding]:
     """The model folder is complete, and every stage fits its positions."""
     try:
-        positions = check_model_folder(config.model.path)
-        config.schedule.check(config.data.max_prompt_tokens, positions)
-    except (ConfigError, ValueError) as error:
+        positions = check_model(config)
+    except ConfigError as error:
         yield fail("model", str(error), "correct model.path, or the stages' limits")
         return
     yield passed("model", f"{config.model.path}, {positions or 'unknown'} positions")

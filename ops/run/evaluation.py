@@ -37,7 +37,7 @@ class RunEvaluation:
         self._problems = problems
         self._metrics = metrics
         self._evaluations = Evaluations(session.folder.evaluations)
-        self._untold: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._new_results: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     @property
     def begun(self) -> bool:
@@ -99,16 +99,16 @@ class RunEvaluation:
         found = self._evaluations.benchmarks().values()
         return max((PolicyVersion.parse(line["version"]).step for line in found), default=-1)
 
-    def untold(self) -> dict[str, Any]:
+    def new_results(self) -> dict[str, Any]:
         """Benchmark results since the last call, for the trackers."""
-        untold: dict[str, Any] = {}
-        while not self._untold.empty():
-            untold |= self._untold.get()
-        return untold
+        results: dict[str, Any] = {}
+        while not self._new_results.empty():
+            results |= self._new_results.get()
+        return results
 
     def _on_benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
         self._evaluations.add_benchmark(name, version, result)
         self._metrics.evaluated(name, result.k, result.avg, version.step, result.passed)
         self._session.progress.benchmark(name, version, result)
         numbers = {"step": version.step, "avg": result.avg, "pass": result.passed.get(result.k)}
-        self._untold.put({name: numbers})
+        self._new_results.put({name: numbers})

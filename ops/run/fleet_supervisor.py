@@ -1,19 +1,26 @@
-"""Watches the generators while the learner runs: their reports for the display, their number, their death."""
+"""A thread that supervises the generators while the learner trains."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actors.fleet.fleet import Fleet
 
+# How soon a dead generator is noticed, and how old the reports of the display and of autoscaling are.
 POLL_SECONDS = 1.0
+# Longest wait for the thread at the end: one poll makes a few calls to Redis, each with its own deadline.
+JOIN_SECONDS = 60.0
 
 
 class FleetSupervisor:
-    """The only thread that talks to the fleet between ``start`` and ``stop``."""
+    """Polls the fleet for the length of a block; nothing else may call the fleet meanwhile.
+
+    At the end of the block it raises what ended the supervision, unless the block raised first.
+    """
 
     def __init__(
         self,
@@ -24,34 +31,36 @@ class FleetSupervisor:
         on_poll: Callable[[], None] = lambda: None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """stop_run: set when a generator died. on_reports: told what the generators say at every look.
-        waited_seconds: how long the learner has waited for data so far, in all; autoscaling follows it.
-        on_poll: called at every look, and may talk to the fleet."""
+        """stop_run: set when no generator is left that could continue. on_reports: called with the
+        generators' reports at every poll. waited_seconds: total time that the learner has waited for data;
+        autoscaling follows it. on_poll: called last at every poll; may call the fleet."""
         self._fleet = fleet
         self._stop_run = stop_run
         self._on_reports = on_reports
         self._waited_seconds = waited_seconds
-        self._on_look = on_poll
+        self._on_poll = on_poll
         self._poll_seconds = poll_seconds
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="fleet-supervisor", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="fleet-supervisor", daemon=True)
         self._first: dict[str, Mapping[str, Any]] = {}
+        self._failure: Exception | None = None
         self.reports: Sequence[Mapping[str, Any]] = ()
-        self.failure: Exception | None = None
 
-    def start(self) -> None:
-        """Begin; what the generators did before does not count as theirs."""
+    def __enter__(self) -> FleetSupervisor:
         self._first = {report["name"]: report for report in self._fleet.reports()}
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
-        """End; the fleet may be called from elsewhere again."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._end.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=60)
+        self._thread.join(timeout=JOIN_SECONDS)
+        if error is None and self._failure is not None:
+            raise self._failure
 
     def totals(self) -> dict[str, float]:
-        """Tokens, tokens per second and share of time without a running request, since ``start``."""
+        """Return tokens, tokens per second and share of time without a running request, in this block."""
         tokens = seconds = idle = 0.0
         for report in self.reports:
             first = self._first.get(report["name"], {})
@@ -65,15 +74,15 @@ class FleetSupervisor:
             "idle_ratio": round(idle / seconds, 4) if seconds else 0.0,
         }
 
-    def _watch(self) -> None:
+    def _supervise(self) -> None:
         while not self._end.wait(self._poll_seconds):
             try:
                 self._fleet.check()
                 self._fleet.autoscale(self._waited_seconds())
                 self.reports = self._fleet.reports()
                 self._on_reports(self.reports)
-                self._on_look()
-            except Exception as error:  # noqa: BLE001 - raised again where the run ends
-                self.failure = error
+                self._on_poll()
+            except Exception as error:  # noqa: BLE001 - raised again at the end of the block
+                self._failure = error
                 self._stop_run.set()
                 return

@@ -1,4 +1,4 @@
-"""A first look at a model folder without loading it: what is missing is said before anything starts."""
+"""Checks made before anything is started: the model folder, and what a resume must not change."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ops.config.schema import ConfigError
+from learner.checkpoint.checkpoint import Checkpoint
+from learner.coordinator.resume import ResumeRefused, check_resume
+from learner.memory import model_shape
+from ops.config.schema import Config, ConfigError
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
 
 
+def check_model(config: Config) -> int | None:
+    """Check that the model is complete and that every stage fits its positions; return their number.
+
+    Raises ConfigError.
+    """
+    positions = check_model_folder(config.model.path)
+    try:
+        config.schedule.check(config.data.max_prompt_tokens, positions)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return positions
+
+
 def check_model_folder(path: Path) -> int | None:
-    """The number of positions the model has, None if its config does not say.
+    """Return the model's number of positions, None if its config does not name it. Loads no weights.
 
     Raises ConfigError if the folder is not a Hugging Face causal language model with weights and tokenizer.
     """
@@ -41,3 +57,11 @@ def _read_json(path: Path, field: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{field}: {path.name} is not a mapping")
     return data
+
+
+def check_changes(checkpoint: Checkpoint, config: Config) -> dict[str, tuple[Any, Any]]:
+    """Return what a resume changes of ``learner``: name -> (saved, new). Raises ConfigError if it may not."""
+    try:
+        return check_resume(checkpoint.state(), config.learner, model_shape(config.model.path))
+    except ResumeRefused as error:
+        raise ConfigError(str(error)) from None

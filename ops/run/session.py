@@ -9,9 +9,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import redis
+
 from actors.generator.spec import GeneratorSpec
-from buffer.backend.embedded import EmbeddedRedis
+from actors.weights.locate import open_weights
+from buffer.backend.embedded import EmbeddedRedis, connect
+from buffer.config import BufferConfig
+from buffer.prompts.pool import PromptPool
 from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.weights.disk import WeightStore
 from buffer.weights.scratch import sweep
 from learner.rank_spec import RankSpec
 from ops.config.derived import columns_of, stage_rules
@@ -19,13 +25,39 @@ from ops.config.schema import Config
 from ops.display.progress import Progress
 from ops.records.folder import Resume, RunFolder
 from ops.run.cluster import ray_cluster
-from ops.run.connections import Connections
 from ops.run.signals import StopSignals
 from ops.run.weight_locations import WeightPlaces, publish_location, weight_places
 from ops.telemetry import logs
 
 REDIS_REVIVES = 5
 """How often in one life the run's own Redis is started again."""
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Addresses of one run's Redis and weights."""
+
+    run: str
+    config: BufferConfig
+    redis_url: str
+    weights_location: str | Path
+    """Where the learner publishes: a folder, or ray:NAME."""
+
+    def client(self) -> redis.Redis:
+        """A checked connection; raises RedisUnusable."""
+        return connect(self.config.redis, self.redis_url)
+
+    def buffer(self) -> RolloutBuffer:
+        """This process's RolloutBuffer."""
+        return RolloutBuffer(self.client(), self.run, self.config)
+
+    def pool(self) -> PromptPool:
+        """This process's PromptPool."""
+        return PromptPool(self.client(), self.run, self.config)
+
+    def weights(self) -> WeightStore:
+        """This process's way to publish weights."""
+        return open_weights(self.weights_location, self.config.weights)
 
 
 @dataclass(frozen=True)

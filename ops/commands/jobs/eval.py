@@ -91,7 +91,7 @@ def evaluate(
 def _evaluate(folder: Path, target: EvalTarget, benchmark: Benchmark, seed: int) -> Evaluation:
     from actors.engines.base import EngineBroken
     from actors.sampling.evaluator import Evaluator
-    from ops.run.failures import RunFailed
+    from ops.run.run import RunFailed
 
     evaluator = Evaluator(folder, target.engine, target.rewards, target.system_prompt, target.thinking, seed)
     with Progress(console=stderr()) as progress:

@@ -1,0 +1,108 @@
+"""The run's buffer as the driver opens, restores and closes it; training itself uses the RolloutBuffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from buffer.prompts.dataset import Dataset
+from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.store.rollout_buffer import Books, BufferRefusal, Lost
+from learner.checkpoint.checkpoint import Checkpoint
+from learner.checkpoint.lineages import largest_lineage
+from ops.config.derived import batch_schedule
+from ops.config.schema import ConfigError
+from ops.run.buffer_supervisor import INCUMBENT_SECONDS
+from ops.run.session import Session
+
+log = structlog.get_logger(__name__)
+
+
+class RunBuffer:
+    """Buffer and prompt pool of one run."""
+
+    def __init__(self, session: Session, train: Dataset, checkpoints: Path) -> None:
+        """checkpoints: the folder whose lineages a restored buffer must not use again."""
+        self._config = session.config
+        self._train = train
+        self._checkpoints = checkpoints
+        self._buffer = session.buffer
+        self._pool: PromptPool = session.connections.pool()
+        self._last_books = Books()
+
+    def refuse_incumbent(self) -> None:
+        """Raise ConfigError if a learner elsewhere holds this run.
+
+        One that uses this folder's own Redis would hold the folder's lock, so only a given Redis is asked.
+        """
+        if self._config.buffer.redis.url is not None and self._buffer.incumbent_lives(INCUMBENT_SECONDS):
+            raise ConfigError(
+                f"a learner of run {self._config.run.name} is alive in this Redis: stop it, wait until "
+                "it is gone, or fence it with --take-over"
+            )
+
+    def open(self, checkpoint: Checkpoint | None, last_books: Books | None = None) -> None:
+        """Open the buffer and fill the pool; if Redis lost the run, restore both.
+
+        They are restored from the checkpoint and from the last books that were seen. Raises ConfigError.
+        """
+        try:
+            known = self._buffer.open(batch_schedule(self._config))
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        state = checkpoint.state() if checkpoint is not None and not known else None
+        if not known and (state is not None or last_books is not None):
+            snapshot = None if state is None else state["buffer"]
+            self._buffer.restore(snapshot, largest_lineage(self._checkpoints), last_books)
+        self._fill_pool(known)
+        if state is not None:
+            self._pool.restore(state["pool"])
+
+    def _fill_pool(self, known: bool) -> None:
+        heads = self._train.heads
+        added = self._pool.fill(PromptMeta(head.index, head.data_source, head.pass_rate) for head in heads)
+        if not (known or added):
+            rules = self._config.buffer.difficulty
+            raise ConfigError(
+                f"no training problem has a pass rate between {rules.initial_low} and {rules.initial_high}: "
+                "widen buffer.difficulty.initial_low and initial_high, or set data.difficulty_model"
+            )
+
+    def refilter(self, stage: int) -> None:
+        """Apply a new stage's rules to every prompt that was sampled."""
+        log.info("prompts filtered again", stage=stage, moved=self._pool.refilter())
+
+    def pool_state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the prompt pool."""
+        return {"pool": self._pool.snapshot(self._buffer.live)}
+
+    def books(self) -> Books:
+        """Return the books; if Redis is gone, those last seen, so that a summary can still be written."""
+        try:
+            self._last_books = self._buffer.books()
+        except BufferRefusal as error:
+            log.error("no books for the summary but those last seen", reason=str(error))
+        return self._last_books
+
+    def stop(self, reason: str) -> None:
+        """Ask the generators to stop."""
+        with _unless_lost():
+            self._buffer.stop(reason)
+
+    def end(self) -> None:
+        """Drop the groups that nobody will train on any more."""
+        with _unless_lost():
+            self._buffer.end()
+
+
+@contextmanager
+def _unless_lost() -> Iterator[None]:
+    """Ignore a Redis that lost the run: every step is in a checkpoint by now."""
+    try:
+        yield
+    except Lost as error:
+        log.warning("redis lost the run after its last step", reason=str(error))
