@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from helpers.watched import short_rules
+from helpers.prometheus_checks import short_rules
 
 Sample = dict[str, Any]
 Ask = Callable[..., list[Sample]]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from helpers.watched import WINDOW, check_panels, check_rules
+from helpers.prometheus_checks import WINDOW, check_panels, check_rules
 
 pytestmark = [
     pytest.mark.soak,

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from ops.commands.observe.dashboards import app
 from ops.telemetry.dashboards.catalogue import DASHBOARDS
 from ops.telemetry.dashboards.grafana import Grafana, GrafanaError
+from ops.telemetry.dashboards.page import to_json
 
 TOKEN = "glsa_right"
 
@@ -134,7 +135,7 @@ def grafana() -> Iterator[FakeGrafana]:
     server.server_close()
 
 
-DOCUMENTS = [dashboard.json() for dashboard in DASHBOARDS]
+DOCUMENTS = [to_json(dashboard) for dashboard in DASHBOARDS]
 
 
 def changes(

@@ -14,8 +14,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from buffer.rules.books import Books
+from helpers.dashboards import all_panels, queries_of
 from ops.telemetry.alerts import RULES
-from ops.telemetry.dashboards.catalogue import DASHBOARDS
 from ops.telemetry.metrics.live import Live
 
 BEYOND = {
@@ -35,12 +35,14 @@ EMPTY: Any = SimpleNamespace(
 """A buffer with nothing in it: names do not depend on what is."""
 
 NAMES = """
-import importlib, pkgutil, json
-import buffer, rewards, actors, ops.metrics.run_metrics
+import importlib, pkgutil
+import actors, buffer, rewards
+import ops.telemetry.metrics.run_metrics
 from prometheus_client import REGISTRY
 for room in (buffer, rewards, actors):
-    if any(module.name == "metrics" for module in pkgutil.iter_modules(room.__path__)):
-        importlib.import_module(room.__name__ + ".metrics")
+    for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
+        if module.name.endswith(".metrics"):
+            importlib.import_module(module.name)
 for family in REGISTRY.collect():
     if family.name.startswith("magicrl_"):
         print(family.type, family.name, family.documentation)
@@ -79,9 +81,7 @@ def test_dashboards_and_rules_ask_only_for_what_is_measured() -> None:
     rooms = {name for _, name, _ in defined()} | {family.name for family in live.collect()}
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     recorded = {rule["record"] for rule in rules if "record" in rule}
-    queries = [
-        query.expr for dashboard in DASHBOARDS for panel in dashboard.panels for query in panel.queries
-    ]
+    queries = [query.expr for _, panel in all_panels() for query in queries_of(panel)]
     for expression in [*queries, *(rule["expr"] for rule in rules)]:
         for name in re.findall(r"magicrl[:_][\w:]+", expression):
             base = re.sub(r"_(bucket|sum|count|total)$", "", name)

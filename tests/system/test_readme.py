@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from helpers.prometheus_checks import WINDOW, check_panels, check_rules
 from helpers.running import CACHE, REPOSITORY, Magicrl, command_of, descendants
-from helpers.watched import WINDOW, check_panels, check_rules
 from ops.cli import app
 from ops.commands.jobs.eval import default_target, policy_folder
 from ops.evaluation.target import is_model

@@ -42,9 +42,10 @@ def push(
     """Create or update the dashboards on a Grafana server. Safe to repeat; changes nothing that is equal."""
     from ops.telemetry.dashboards.catalogue import DASHBOARDS
     from ops.telemetry.dashboards.grafana import Grafana, GrafanaError
+    from ops.telemetry.dashboards.page import to_json
 
     try:
-        pushed = Grafana(url, token).push([dashboard.json() for dashboard in DASHBOARDS], folder)
+        pushed = Grafana(url, token).push([to_json(dashboard) for dashboard in DASHBOARDS], folder)
     except GrafanaError as error:
         stderr().print(f"[bold red]error[/] {error}")
         raise typer.Exit(2) from None

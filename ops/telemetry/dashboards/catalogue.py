@@ -3,57 +3,46 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import yaml
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from ops.telemetry.alerts import RULES, RUNBOOK
 from ops.telemetry.dashboards.data_plane import DATA_PLANE
 from ops.telemetry.dashboards.fleet import FLEET
 from ops.telemetry.dashboards.learning import LEARNING
 from ops.telemetry.dashboards.overview import OVERVIEW
-from ops.telemetry.dashboards.panel import Dashboard
+from ops.telemetry.dashboards.page import to_json
 from ops.telemetry.metrics.prometheus_config import prometheus_config
 
 DASHBOARDS: tuple[Dashboard, ...] = (OVERVIEW, LEARNING, DATA_PLANE, FLEET)
-GOLDEN = Path(__file__).parent / "json"
-"""The dashboards as JSON, kept beside the code that writes them."""
 FOLDER = "magicrl"
 """Name and uid of the dashboards' folder in Grafana."""
 
 
-def write_json(folder: Path) -> list[Path]:
-    """Write every dashboard as ``<uid>.json``; returns the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{dashboard.uid}.json" for dashboard in DASHBOARDS]
-    for path, dashboard in zip(paths, DASHBOARDS, strict=True):
-        path.write_text(json.dumps(dashboard.json(), indent=1) + "\n", encoding="utf-8")
-    return paths
-
-
 def export(folder: Path, discovery: str, prometheus: str) -> list[Path]:
-    """Everything that a Prometheus and a Grafana need, as files; returns the paths.
+    """Write the files that a Prometheus and a Grafana need; returns their paths.
 
     discovery: the run's HTTP service discovery URL. prometheus: URL at which Grafana finds Prometheus.
     """
-    written = write_json(folder / "dashboards")
-    provisioning = folder / "provisioning"
-    files = {
-        provisioning / "dashboards" / "magicrl.yaml": _provider(folder / "dashboards"),
+    dashboards, provisioning = folder / "dashboards", folder / "provisioning"
+    texts = {dashboards / f"{each.uid}.json": json.dumps(to_json(each), indent=1) for each in DASHBOARDS}
+    documents = {
+        provisioning / "dashboards" / "magicrl.yaml": _provider(dashboards),
         provisioning / "datasources" / "magicrl.yaml": _datasource(prometheus),
         folder / "prometheus.yml": prometheus_config(discovery, rules="rules.yml"),
     }
-    for path, document in files.items():
+    texts |= {path: yaml.safe_dump(document, sort_keys=False) for path, document in documents.items()}
+    texts |= {folder / source.name: source.read_text(encoding="utf-8") for source in (RULES, RUNBOOK)}
+    for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    for source in (RULES, RUNBOOK):
-        shutil.copyfile(source, folder / source.name)
-    return [*written, *files, folder / RULES.name, folder / RUNBOOK.name]
+        path.write_text(text, encoding="utf-8")
+    return [*texts]
 
 
 def _provider(dashboards: Path) -> dict[str, object]:
-    """Grafana's dashboard provisioning: reads the files again by itself, every half minute."""
+    """Return Grafana's provisioning of the dashboards, read again every half minute."""
     provider = {
         "name": "magicrl",
         "folder": FOLDER,
