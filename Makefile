@@ -1,32 +1,35 @@
-# Everything happens in a virtual environment of its own; each target is safe to repeat.
+# Everything is installed into a virtual environment of its own; each target is safe to repeat.
 PYTHON ?= python3
 VENV   ?= .venv
 EXTRA  ?= cpu
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.magicrl-$(EXTRA)
 
-.PHONY: setup quickstart test soak lint clean
+.PHONY: help setup quickstart test soak lint clean
 
-setup: $(STAMP)
+help:        ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: $(STAMP)  ## install magicrl and its tools into VENV; EXTRA=gpu for CUDA
 
 $(STAMP): pyproject.toml ops/setup.sh
 	@PYTHON=$(PYTHON) EXTRA=$(EXTRA) sh ops/setup.sh $(VENV)
 	@touch $@
 
-quickstart: setup
+quickstart: setup  ## train a tiny model on this machine
 	@$(BIN)/magicrl quickstart
 
-test: setup lint
-	@$(BIN)/python -m pytest
+lint: setup  ## ruff, import-linter and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
 
-soak: setup
-	@$(BIN)/python -m pytest -m soak
+test: setup lint  ## lint, then all tests but the long ones
+	$(BIN)/python -m pytest
 
-lint: setup
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/mypy
+soak: setup  ## the long tests
+	$(BIN)/python -m pytest -m soak
 
-clean:
+clean:       ## remove VENV and the caches of the tools
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 import yaml
@@ -135,12 +133,3 @@ def test_light_modules_load_no_engine(module: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert result.stdout.strip() == "[]"
-
-
-def test_settings_shown_in_the_readme_are_accepted() -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
-    settings = [yaml.safe_load(dedent(block)) for block in shown if re.match(r"    \w+:\n", block)]
-    assert len(settings) >= 4
-    for setting in settings:
-        Config.model_validate(MINIMAL | setting)

@@ -1,0 +1,184 @@
+"""The documentation agrees with the code: commands, settings, tables, paths and links."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from helpers import documented_commands as documented
+from helpers.dashboards import EMPTY_WITHOUT, all_panels
+from helpers.documents import (
+    DOCUMENTS,
+    LANGUAGES,
+    anchors,
+    blocks,
+    commands,
+    links,
+    prose,
+    spans,
+    table,
+    text_of,
+)
+from helpers.running import REPOSITORY
+from ops.cli import app
+from ops.config.loader import load_config
+from ops.config.schema import Config
+from ops.telemetry.alerts import RULES
+
+OPERATIONS = REPOSITORY / "docs/operations.md"
+COMMANDS = commands()
+MAGICRL: Any = typer.main.get_command(app)
+ROOMS = ("actors", "buffer", "learner", "ops", "rewards", "tests", "docs")
+PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[\w./-]*\w(?:/(?!\w)|\b)")
+MINIMAL: dict[str, Any] = {
+    "run": {"name": "r", "steps": 3},
+    "model": {"path": "model"},
+    "data": {"train": ["train.parquet"]},
+    "stages": [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}],
+}
+
+
+def arguments_of(program: str) -> list[list[str]]:
+    """Arguments of the documented commands of one program."""
+    split = [shlex.split(command) for command in sorted(COMMANDS)]
+    return [words[1:] for words in split if words[0] == program]
+
+
+def is_name(words: list[str]) -> bool:
+    """Whether the words only name a command, as text does: `magicrl buffer acl`."""
+    command = MAGICRL
+    for word in words:
+        command = getattr(command, "commands", {}).get(word)
+    return command is not None
+
+
+def test_every_command_is_run_somewhere() -> None:
+    run = {documented.START, documented.STOP, *documented.LIVE, *documented.AFTER, *documented.ELSEWHERE}
+    names = {shlex.join(["magicrl", *words]) for words in arguments_of("magicrl") if is_name(words)}
+    checked = {command for command in COMMANDS if re.match(r"make |python |pip ", command)}
+    assert COMMANDS - run - checked == names - run
+    assert run <= COMMANDS
+
+
+def test_the_tests_that_run_commands_exist() -> None:
+    nodes = sorted({f"tests/{node}" for node in documented.ELSEWHERE.values()})
+    collect = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-o",
+        "addopts=--import-mode=importlib",
+    ]
+    result = subprocess.run(
+        [*collect, *nodes], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("words", arguments_of("magicrl"), ids=shlex.join)
+def test_magicrl_takes_the_arguments(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if is_name(words):
+        return
+    monkeypatch.setenv("GRAFANA_TOKEN", "token")
+    command, rest = MAGICRL, iter(words)
+    while hasattr(command, "commands"):
+        command = command.commands[next(rest)]
+    # A bare --resume gets its value before the command line is parsed.
+    arguments = ["--resume=require" if word == "--resume" else word for word in rest]
+    if overrides := command.make_context("", arguments).params.get("overrides"):
+        load_config("quickstart", overrides)
+
+
+@pytest.mark.parametrize("words", arguments_of("make"), ids=shlex.join)
+def test_make_knows_the_target(words: list[str]) -> None:
+    subprocess.run(["make", "--dry-run", *words], cwd=REPOSITORY, capture_output=True, timeout=60, check=True)
+
+
+@pytest.mark.parametrize("words", arguments_of("python"), ids=shlex.join)
+def test_pytest_finds_the_tests(words: list[str]) -> None:
+    assert words[:2] == ["-m", "pytest"]
+    for word in words[2:]:
+        assert "/" not in word or (REPOSITORY / word).exists(), word
+
+
+@pytest.mark.parametrize("words", arguments_of("pip"), ids=shlex.join)
+def test_pip_finds_the_extra(words: list[str]) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extra = re.fullmatch(rf"{project['name']}\[(\w+)\]", words[-1])
+    assert extra is not None
+    assert extra[1] in project["optional-dependencies"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_nothing_that_a_document_names_is_missing(document: Path) -> None:
+    assert {language for language, _ in blocks(document)} <= {*LANGUAGES}
+    assert not re.search(r"^ {4}\w", prose(document), re.MULTILINE), "code belongs in a fenced block"
+    for path in PATH.findall(" ".join(spans(document))):
+        assert (REPOSITORY / path).exists(), path
+    for target in links(document):
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path) if path else document
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def test_settings_are_accepted() -> None:
+    shown = [yaml.safe_load(text) for document in DOCUMENTS for language, text in blocks(document)
+             if language == "yaml"]  # fmt: skip
+    assert len(shown) >= 6
+    for settings in shown:
+        Config.model_validate(MINIMAL | settings)
+
+
+def test_settings_named_in_the_text_exist() -> None:
+    sections = "|".join(Config.model_fields)
+    for document in DOCUMENTS:
+        for span in spans(document):
+            if re.fullmatch(rf"(?:{sections})(?:\.[a-z_]+)+(?:[:=].*)?", span):
+                assert_setting(re.split(r"[:=]", span)[0])
+
+
+def assert_setting(name: str) -> None:
+    """Follow the dotted name through the models of the configuration."""
+    model: Any = Config
+    for part in name.split("."):
+        fields = getattr(model, "model_fields", None)
+        if fields is None:
+            return
+        assert part in fields, name
+        model = fields[part].annotation
+        model = next(
+            (kind for kind in getattr(model, "__args__", ()) if hasattr(kind, "model_fields")), model
+        )
+
+
+def test_dashboards_and_their_panels_are_counted() -> None:
+    listed = {name: int(panels) for name, panels, _ in table(OPERATIONS, "dashboard | panels | answers")}
+    assert listed == Counter(dashboard for dashboard, _ in all_panels())
+
+
+def test_alerts_are_those_of_the_rules() -> None:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    listed = table(OPERATIONS, "alert | severity | for | fires when")
+    assert sorted(row[:3] for row in listed) == sorted(
+        [rule["alert"], rule["labels"]["severity"], rule.get("for", "")] for rule in rules
+    )
+
+
+def test_panels_that_need_more_than_a_cpu_are_named() -> None:
+    paragraph = text_of(OPERATIONS).partition("Panels without data on a CPU")[2].partition("\n\n")[0]
+    for title, _ in EMPTY_WITHOUT:
+        assert title.removeprefix("Learner: ") in " ".join(paragraph.split()), title
