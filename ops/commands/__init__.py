@@ -1,1 +1,5 @@
-"""The command line, one noun per file; light to import: each loads what it needs when it runs."""
+"""The commands of ``magicrl``, a module each: options in, one call, text out.
+
+``jobs`` start something, ``observe`` looks at a run. A command imports what it runs when it runs, so that
+``magicrl --help`` loads no torch, vllm or ray. A reader starts at ``ops/cli.py``, which lists them.
+"""

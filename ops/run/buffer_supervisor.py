@@ -1,4 +1,10 @@
-"""What the driver does for the buffer beside the learner: signs of life, and the judgement of lost leases."""
+"""A thread that supervises the buffer beside the learner: the learner's heartbeat, and leases that are lost.
+
+heartbeat           every BEAT_SECONDS
+a learner is dead   after INCUMBENT_SECONDS = 4 beats without one
+leases are judged   every buffer.lease_seconds / 4, so one that stands still is taken back after
+                    buffer.lease_seconds and a quarter at most
+"""
 
 from __future__ import annotations
 
@@ -15,17 +21,18 @@ log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 3.0
 INCUMBENT_SECONDS = 4 * BEAT_SECONDS
-"""A learner that gives no sign of life for this long is taken for dead."""
+JOIN_SECONDS = 30.0
+"""Longest wait for the thread at the end of the block."""
 
 
 class BufferSupervisor:
-    """A thread for the length of a block: the run's one judge of leases, by its own clock.
+    """Beats and judges leases for the length of a block; a run has one such judge, with its own clock.
 
-    on_fenced: called once if another learner took over. books: as last seen, a few seconds ago; they outlive
-    the Redis.
+    books: as last seen, a few seconds ago; they outlive the Redis. fenced: set if another learner took over.
     """
 
     def __init__(self, buffer: RolloutBuffer, on_fenced: Callable[[], None]) -> None:
+        """on_fenced: called once, from the thread, if another learner took over."""
         self._buffer = buffer
         self._on_fenced = on_fenced
         self._end = threading.Event()
@@ -41,7 +48,7 @@ class BufferSupervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end.set()
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=JOIN_SECONDS)
 
     def _supervise(self) -> None:
         reap_seconds, reap_at = self._buffer.config.lease_seconds / 4, 0.0

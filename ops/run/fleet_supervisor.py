@@ -1,4 +1,10 @@
-"""A thread that supervises the generators while the learner trains."""
+"""A thread that supervises the generators while the learner trains.
+
+a dead or stuck generator is noticed        POLL_SECONDS after its deadline (actors/fleet/healing.py)
+reports for the display and autoscaling     POLL_SECONDS old at most
+the end of the block waits                  JOIN_SECONDS for the thread: one poll makes a few calls to
+                                            Redis and Ray, each with its own deadline
+"""
 
 from __future__ import annotations
 
@@ -10,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from actors.fleet.fleet import Fleet
 
-# How soon a dead generator is noticed, and how old the reports of the display and of autoscaling are.
 POLL_SECONDS = 1.0
-# Longest wait for the thread at the end: one poll makes a few calls to Redis, each with its own deadline.
 JOIN_SECONDS = 60.0
 
 

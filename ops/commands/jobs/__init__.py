@@ -1,1 +1,1 @@
-""""""
+"""Commands that start something: train, quickstart, generator, eval, score, export, doctor, bench, config."""
