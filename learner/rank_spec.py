@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from buffer.records.rollout import RolloutGroup
-from buffer.weights.disk import WeightStore
+from buffer.weights.base import WeightStore
 from learner.config import LearnerConfig
 
 

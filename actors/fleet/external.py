@@ -8,12 +8,11 @@ the two is killed, the other one ends and takes vLLM's processes with it.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,8 +25,10 @@ from actors.generator.spec import GeneratorSpec, ServeMetrics, StartGenerator, s
 from actors.weights.locate import check_outside
 from buffer.backend.embedded import RedisUnusable, connect
 from buffer.backend.functions import BufferRefusal
+from buffer.child_process import die_with_parent
 from buffer.config import BufferConfig, RedisConfig
 from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.weights.location import Location
 
 log = structlog.get_logger()
 
@@ -36,8 +37,6 @@ PASSWORD_VARIABLE = "MAGICRL_REDIS_PASSWORD"
 
 READING_SECONDS = 300
 """Connecting and reading the dataset, before the engine starts."""
-
-PR_SET_PDEATHSIG = 1
 
 
 class NoSuchRun(Exception):
@@ -64,7 +63,7 @@ def join_run(
     if model is not None:
         changes["model"] = model
     spec = spec.model_copy(update=changes)
-    check_outside(spec.weights)
+    check_outside(Location.parse(spec.weights))
     return spec
 
 
@@ -108,7 +107,7 @@ def _environment(spec: GeneratorSpec) -> dict[str, str]:
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Until it ends, signals passed on; whatever it leaves behind is killed."""
-    child = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_end_with_parent())
+    child = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=die_with_parent())
     seen = 0
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -132,16 +131,6 @@ def _kill_session(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _end_with_parent() -> Callable[[], None]:
-    libc = ctypes.CDLL(None)
-
-    def arrange() -> None:
-        if hasattr(libc, "prctl"):
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    return arrange
 
 
 def given_spec() -> GeneratorSpec:

@@ -31,7 +31,7 @@ from buffer.records.rollout import GroupId
 from buffer.records.versions import PolicyVersion
 from buffer.rules.selection import Selection
 from buffer.store.rollout_buffer import RolloutBuffer
-from buffer.weights.disk import WeightStore
+from buffer.weights.base import WeightStore
 
 __all__ = ["Generator", "StageRules"]
 

@@ -29,6 +29,7 @@ from buffer.prompts.row import Columns
 from buffer.records.versions import PolicyVersion
 from buffer.rules.selection import load_selection
 from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.weights.location import Location
 from rewards.config import RewardsConfig
 from rewards.pool.pool import GraderPool
 from rewards.pool.registry import Graders
@@ -134,7 +135,7 @@ def assemble(
         engine,
         pool=PromptPool(client, spec.run, spec.buffer),
         buffer=RolloutBuffer(client, spec.run, spec.buffer),
-        weights=open_weights(spec.weights, spec.buffer.weights),
+        weights=open_weights(Location.parse(spec.weights), spec.buffer.weights),
         dataset=dataset,
         prompts=prompts,
         graders=GraderPool(spec.rewards),

@@ -14,7 +14,7 @@ import structlog
 from actors.engines.base import Engine, WeightsRefused
 from buffer import log_context as log_facts
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import WeightsError, WeightStore
+from buffer.weights.base import WeightsError, WeightStore
 
 log = structlog.get_logger()
 

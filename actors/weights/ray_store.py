@@ -23,15 +23,19 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import DiskWeights, Fetched, Published, WriteFiles
-from buffer.weights.manifest import (
-    Manifest,
+from buffer.weights.base import (
+    Fetched,
+    Published,
     StoreUnavailable,
     TornWeights,
     VersionGone,
     WeightsError,
+    WriteFiles,
+    parse_manifest,
     with_bases,
 )
+from buffer.weights.disk import DiskWeights
+from buffer.weights.manifest import Manifest
 
 CHUNK_BYTES = 64 << 20
 """Files travel in pieces of this size: so much memory is needed beside the object store, a few times over."""
@@ -73,7 +77,7 @@ class Board:
     def publish(self, upload: str, manifest: str) -> None:
         """Make the upload visible and retire versions beyond the newest ``keep`` and what they stand on."""
         self._check(upload)
-        posted = Posted(Manifest.parse(manifest), self._pieces)
+        posted = Posted(parse_manifest(manifest), self._pieces)
         self._upload, self._pieces = "", {}
         before = self._versions.get(posted.manifest.version)
         if before is not None and before.manifest != posted.manifest:
@@ -145,20 +149,23 @@ class RayWeights:
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
         """As WeightStore; the files are written to the cache first, and checksummed there."""
-        with self._cache.publishing(version, write, details) as written, self._cache.hold(version) as held:
+        with (
+            self._cache.publish_or_roll_back(version, write, details) as written,
+            self._cache.pin_unverified(version) as pinned,
+        ):
             begun = time.monotonic()
             try:
                 upload = self._ask("begin")
-                self._send(upload, held)
-                self._ask("publish", upload, held.manifest.dump())
+                self._send(upload, pinned)
+                self._ask("publish", upload, pinned.manifest.dump())
             except TornWeights as error:  # no room for a piece, or its keeper died
                 raise StoreUnavailable(str(error)) from error
         return replace(written, write_seconds=written.write_seconds + time.monotonic() - begun)
 
-    def _send(self, upload: str, held: Fetched) -> None:
+    def _send(self, upload: str, pinned: Fetched) -> None:
         under_way: list[Any] = []
-        for name in held.manifest.files:
-            for piece in _pieces(held.path / name):
+        for name in pinned.manifest.files:
+            for piece in _pieces(pinned.path / name):
                 under_way.append(self._board().add.remote(upload, name, piece))
                 if len(under_way) == PIECES_UNDER_WAY:
                     _get(under_way.pop(0), self._timeout)
@@ -171,12 +178,11 @@ class RayWeights:
         with ExitStack() as kept:
             with self._receiving:
                 manifest, files = self._find(version)
-                received = self._cache.receive(manifest, lambda folder: self._take(files, folder))
+                received = self._cache.store_received(manifest, lambda folder: self._take(files, folder))
                 fetched = kept.enter_context(received)
             yield fetched
 
-    hold = fetch
-    """As buffer.weight_server.Source."""
+    pin_unverified = fetch
 
     def close(self) -> None:
         self._cache.clear()
@@ -185,7 +191,7 @@ class RayWeights:
         found = self._ask("find", None if version is None else str(version))
         if found is None:
             raise VersionGone(f"weights {version or '(newest)'} are not in Ray's object store")
-        return Manifest.parse(found[0]), found[1]
+        return parse_manifest(found[0]), found[1]
 
     def _take(self, files: Pieces, folder: Path) -> None:
         for name, pieces in files.items():

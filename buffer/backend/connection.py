@@ -9,6 +9,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from buffer.config import RedisConfig
+from buffer.secret_file import read_secret
 
 OLDEST = 7
 """First major version with functions."""
@@ -45,11 +46,9 @@ def _client(config: RedisConfig, address: str) -> redis.Redis:
     password = config.password.get_secret_value() if config.password else None
     if config.password_file is not None:
         try:
-            password = config.password_file.read_text(encoding="utf-8").splitlines()[0].strip()
-        except (OSError, IndexError) as error:
-            raise RedisUnusable(
-                f"redis.password_file {config.password_file} cannot be read: {error}"
-            ) from error
+            password = read_secret(config.password_file)
+        except ValueError as error:
+            raise RedisUnusable(f"redis.password_file {error}") from error
     extra = (
         {"ssl_ca_certs": str(config.ca_file)} if config.ca_file and address.startswith("rediss://") else {}
     )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlsplit
@@ -17,6 +14,7 @@ import redis
 import structlog
 
 from buffer.backend.connection import OLDEST, RedisUnusable, connect
+from buffer.child_process import die_with_parent
 
 __all__ = ["EmbeddedRedis", "RedisUnusable", "connect", "find_server"]
 
@@ -105,7 +103,8 @@ class EmbeddedRedis:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_end_with_parent(),
+            preexec_fn=die_with_parent(),
+            start_new_session=True,  # Ctrl-C in the terminal must not end Redis before the run has drained
         )
         try:
             self._wait_until_ready()
@@ -196,17 +195,6 @@ class EmbeddedRedis:
                 self.process.wait(timeout=20)
             self.process = None
             (self.folder / "redis.sock").unlink(missing_ok=True)
-
-
-def _end_with_parent() -> Callable[[], None]:
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def arrange() -> None:
-        libc.setsid()  # Ctrl-C in the terminal reaches the run, which drains first; not its Redis
-        if hasattr(libc, "prctl"):
-            libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: also when the parent is killed
-
-    return arrange
 
 
 def _free_port() -> int:

@@ -11,8 +11,8 @@ from typing import Any
 import structlog
 
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import DiskWeights, Fetched, Published, WeightStore, WriteFiles
-from buffer.weights.manifest import TornWeights
+from buffer.weights.base import Fetched, Published, TornWeights, WeightStore, WriteFiles
+from buffer.weights.disk import DiskWeights
 from buffer.weights.patch import BadPatch, apply_patch, make_patch
 
 log = structlog.get_logger(__name__)
@@ -57,15 +57,15 @@ class DeltaWeights:
     ) -> Published:
         """As WeightStore; ``bytes`` of the result is what went into the shared store."""
         details = details or {}
-        with self._cache.publishing(version, write, details) as whole:
+        with self._cache.publish_or_roll_back(version, write, details) as whole:
             shared = self._share(whole, details)
         self._previous = version
         return replace(shared, write_seconds=whole.write_seconds + shared.write_seconds)
 
     def _share(self, whole: Published, details: dict[str, Any]) -> Published:
         """Pass on what the cache has: the difference, or all of it."""
-        with self._cache.hold(whole.version) as held:
-            patches = self._patches(held, details)
+        with self._cache.pin_unverified(whole.version) as pinned:
+            patches = self._patches(pinned, details)
         if patches is None:
             shared = self._shared.publish(whole.version, _copier(whole.path), details)
             self._since_full = 0
@@ -101,7 +101,7 @@ class DeltaWeights:
                 log.warning("whole weights are damaged here and are put together anew", error=str(error))
                 self._cache.discard(error.base)
                 chosen, verified = self._bring(version, pins)
-            yield pins.enter_context((self._cache.hold if verified else self._cache.fetch)(chosen))
+            yield pins.enter_context((self._cache.pin_unverified if verified else self._cache.fetch)(chosen))
 
     def _bring(self, version: PolicyVersion | None, pins: ExitStack) -> tuple[PolicyVersion, bool]:
         """Make sure that the cache has ``version`` whole; which one that is, and whether it was put together
@@ -134,7 +134,7 @@ class DeltaWeights:
             return _copier(link.path)
 
         def write(folder: Path) -> None:
-            with self._cache.hold(base) as old:
+            with self._cache.pin_unverified(base) as old:
                 for patch in sorted(link.path.glob(f"*{SUFFIX}")):
                     name = patch.name.removesuffix(SUFFIX)
                     try:

@@ -1,9 +1,9 @@
-"""WeightStore: publish a policy version's weights, fetch and pin them, retain the newest.
+"""DiskWeights: a WeightStore in a folder.
 
-On disk a version is a folder ``root/<lineage>/<step>/`` with safetensors files and a ``manifest.json``
-(size and CRC-32 per file). It appears by one rename, so a reader sees all of it or nothing. A reader pins
-before it reads the manifest; retention takes the manifest away before it looks for pins. Whichever comes
-second sees the other, so no lock is needed and a dead reader cannot block the writer.
+A version is a folder ``root/<lineage>/<step>/`` with safetensors files and a ``manifest.json``. It appears by
+one rename, so a reader sees all of it or nothing. A reader pins before it reads the manifest; retention takes
+the manifest away before it looks for pins. Whichever comes second sees the other, so no lock is needed and a
+dead reader cannot block the writer.
 """
 
 from __future__ import annotations
@@ -12,97 +12,41 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from buffer.records.versions import PolicyVersion
-from buffer.weights.manifest import (
-    Manifest,
+from buffer.weights.base import (
+    Fetched,
+    Published,
     StoreUnavailable,
     TornWeights,
     VersionGone,
     WeightsError,
-    describe,
+    WriteFiles,
+    parse_manifest,
     verify,
     with_bases,
 )
+from buffer.weights.manifest import MANIFEST, Manifest
+from buffer.weights.staging import staged
 
-__all__ = [
-    "DiskWeights",
-    "Fetched",
-    "Manifest",
-    "Published",
-    "StoreUnavailable",
-    "TornWeights",
-    "VersionGone",
-    "WeightStore",
-    "WeightsError",
-    "WriteFiles",
-]
-
-MANIFEST = "manifest.json"
 RETIRED = "retired.json"
 PINS = "pins"
 STAGING = ".staging"
 
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What a publish cost: bytes written, seconds to write the files and to checksum them."""
-
-    version: PolicyVersion
-    path: Path
-    bytes: int
-    write_seconds: float
-    checksum_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A pinned, verified version: a folder with its files in it."""
-
-    version: PolicyVersion
-    path: Path
-    manifest: Manifest
-
-
-WriteFiles = Callable[[Path], None]
-"""Writes ``*.safetensors`` files (names as in a Hugging Face checkpoint) into the folder it is given."""
-
-
-class WeightStore(Protocol):
-    """Where the learner leaves weights and the generators find them."""
-
-    def publish(
-        self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
-    ) -> Published:
-        """Make ``version`` visible, all or nothing, and retire versions beyond the newest ``keep``.
-
-        Raises StoreUnavailable where the same call may succeed later, else WeightsError.
-        """
-        ...
-
-    def fetch(self, version: PolicyVersion | None = None) -> AbstractContextManager[Fetched]:
-        """Pick (None: the newest), pin and verify. Raises VersionGone or TornWeights, nothing else."""
-        ...
-
-    def versions(self) -> list[PolicyVersion]:
-        """Versions that can be fetched now, oldest first."""
-        ...
-
-    def close(self) -> None:
-        """Delete what this process keeps for itself (downloads, whole versions); what is published stays."""
-        ...
+PIN_ATTEMPTS = 8
+"""Between listing and pinning a version may be retired because newer ones came; then the list is read again.
+The bound turns a defect into an error instead of an endless loop."""
 
 
 class DiskWeights:
-    """A WeightStore in a folder: shared memory on one machine, a shared file system across machines."""
+    """A WeightStore in shared memory (one machine) or on a shared file system (several)."""
 
     def __init__(self, root: Path | str, keep: int = 2, pin_seconds: float = 600.0) -> None:
-        """keep: newest versions retained. pin_seconds: after this long unreleased a pin counts as dead,
-        by the writer's own clock since it first saw the pin (clocks of two machines are never compared)."""
+        """keep: newest versions retained. pin_seconds: time after which an unreleased pin counts as dead,
+        by the writer's clock since it first saw the pin (clocks of two machines are never compared)."""
         if keep < 1:
             raise ValueError(f"weights keep must be at least 1, got {keep}")
         self.root = Path(root)
@@ -111,26 +55,34 @@ class DiskWeights:
         self._pin_seen: dict[Path, float] = {}
 
     def folder(self, version: PolicyVersion) -> Path:
-        """Where ``version`` lies once it is published."""
+        """Return the folder of ``version``, published or not."""
         return self.root / str(version.lineage) / str(version.step)
 
     def versions(self) -> list[PolicyVersion]:
+        """Return the versions that can be fetched now, oldest first."""
         found = (path.parent for path in self.root.glob(f"[0-9]*/[0-9]*/{MANIFEST}"))
         return sorted(_version_of(folder) for folder in found)
 
     def publish(
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
-        """As WeightStore. WeightsError: ``write`` wrote no file."""
-        published = self._put(version, write, details or {})
+        """Publish as WeightStore does. Raises WeightsError if ``write`` wrote no file."""
+
+        def describe(folder: Path) -> Manifest:
+            manifest = Manifest.of(folder, version, details or {})
+            if not manifest.files:
+                raise WeightsError(f"nothing to publish: no file was written into {folder}")
+            return manifest
+
+        published = self._add(version, write, describe)
         self.retire()
         return published
 
     @contextmanager
-    def publishing(
+    def publish_or_roll_back(
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Iterator[Published]:
-        """``publish``, taken back if the block raises, so that it can be called again."""
+        """Publish; if the block raises, discard the version, so that it can be published again."""
         published = self.publish(version, write, details)
         try:
             yield published
@@ -138,52 +90,50 @@ class DiskWeights:
             self.discard(version)
             raise
 
-    def _put(self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any]) -> Published:
-        target = self.folder(version)
-        staging = self.root / STAGING / f"{version}-{uuid.uuid4().hex[:12]}"
+    def _add(
+        self, version: PolicyVersion, write: WriteFiles, describe: Callable[[Path], Manifest]
+    ) -> Published:
+        target, staging = self.folder(version), self.root / STAGING / f"{version}-{uuid.uuid4().hex[:12]}"
         try:
-            (staging / PINS).mkdir(parents=True)
-            begun = time.monotonic()
-            write(staging)
-            written = time.monotonic()
-            manifest = Manifest(version, describe(staging), details)
-            (staging / MANIFEST).write_text(manifest.dump())
-            target.parent.mkdir(parents=True, exist_ok=True)
-            staging.rename(target)
+            with staged(target, staging):
+                begun = time.monotonic()
+                write(staging)
+                written = time.monotonic()
+                manifest = describe(staging)
+                (staging / MANIFEST).write_text(manifest.dump())
+                (staging / PINS).mkdir()
         except OSError as error:
             raise StoreUnavailable(f"publishing weights {version} to {self.root} failed: {error}") from error
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
         return Published(version, target, manifest.bytes, written - begun, time.monotonic() - written)
 
     @contextmanager
-    def receive(self, manifest: Manifest, write: WriteFiles) -> Iterator[Fetched]:
-        """As fetch, of a version that comes from elsewhere; ``write`` is called if it is not here already.
+    def store_received(self, manifest: Manifest, write: WriteFiles) -> Iterator[Fetched]:
+        """Pin a version that comes from another store; ``write`` is called if it is not here yet.
 
-        Raises TornWeights if what it leaves is not as the manifest says, and as ``publish``.
+        Raises TornWeights if the files are not as the manifest says, and whatever ``publish`` raises.
         """
 
-        def write_verified(folder: Path) -> None:
-            write(folder)
+        def check(folder: Path) -> Manifest:
             verify(folder, manifest)
+            return manifest
 
         here = manifest.version in self.versions()
         if not here:
-            self._put(manifest.version, write_verified, manifest.details)
-        with (self.fetch if here else self.hold)(manifest.version) as fetched:
-            self.retire()  # not before: what is asked for may be older than what is kept
+            self._add(manifest.version, write, check)
+        with (self.fetch if here else self.pin_unverified)(manifest.version) as fetched:
+            self.retire()  # only once it is pinned: it may be older than what is kept
             yield fetched
 
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
-        """As WeightStore. The pin is released when the block ends, or dies after ``pin_seconds``."""
-        with self.hold(version) as held:
-            verify(held.path, held.manifest)
-            yield held
+        """Fetch as WeightStore does. The pin ends with the block, or dies after ``pin_seconds``."""
+        with self.pin_unverified(version) as pinned:
+            verify(pinned.path, pinned.manifest)
+            yield pinned
 
     @contextmanager
-    def hold(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
-        """As fetch, but leaves the files unread: who passes them on has the receiver verify them."""
+    def pin_unverified(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
+        """Pin without verifying checksums; used by servers whose clients verify."""
         chosen, pin = self._pin(version)
         try:
             folder = self.folder(chosen)
@@ -195,39 +145,35 @@ class DiskWeights:
             pin.unlink(missing_ok=True)
 
     def _pin(self, version: PolicyVersion | None) -> tuple[PolicyVersion, Path]:
-        # Between listing and pinning a version may be retired, because newer ones came: list again. A few
-        # rounds suffice; the bound turns a defect into an error instead of a loop.
-        for _ in range(8):
-            chosen = version if version is not None else max(self.versions(), default=None)
-            if chosen is None:
-                continue
-            pin = self.folder(chosen) / PINS / uuid.uuid4().hex
-            try:
-                pin.touch(exist_ok=False)
-                if (self.folder(chosen) / MANIFEST).exists():
-                    return chosen, pin
-                pin.unlink(missing_ok=True)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                raise StoreUnavailable(
-                    f"weights {chosen} in {self.root} cannot be pinned: {error}"
-                ) from error
-            if version is not None:
-                break
-        raise VersionGone(f"weights {version or '(newest)'} are not in {self.root}; there: {self._listing()}")
+        for _ in range(PIN_ATTEMPTS if version is None else 1):
+            chosen = version or max(self.versions(), default=None)
+            if chosen is not None and (pin := self._try_pin(chosen)) is not None:
+                return chosen, pin
+        there = ", ".join(map(str, self.versions())) or "none"
+        raise VersionGone(f"weights {version or '(newest)'} are not in {self.root}; there: {there}")
 
-    def _listing(self) -> str:
-        return ", ".join(map(str, self.versions())) or "none"
+    def _try_pin(self, version: PolicyVersion) -> Path | None:
+        """Return the pin's file; None if the version is gone."""
+        pin = self.folder(version) / PINS / uuid.uuid4().hex
+        try:
+            pin.touch(exist_ok=False)
+            if (self.folder(version) / MANIFEST).exists():
+                return pin
+            pin.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StoreUnavailable(f"weights {version} in {self.root} cannot be pinned: {error}") from error
+        return None
 
     def retire(self) -> None:
-        """Take versions beyond the newest ``keep`` out of reach and delete those that nobody has pinned.
+        """Hide versions beyond the newest ``keep`` and delete the hidden ones that nobody has pinned.
 
         A delta among the newest keeps its base, and the base's base, down to a full version.
         """
         versions = self.versions()
         for version in set(versions) - with_bases(versions[-self.keep :], self._base):
-            with suppress(OSError):  # gone already, or at the next publish
+            with suppress(OSError):  # already gone, or the next publish tries again
                 (self.folder(version) / MANIFEST).rename(self.folder(version) / RETIRED)
         for path in self.root.glob(f"[0-9]*/[0-9]*/{RETIRED}"):
             if not self._pinned(path.parent):
@@ -246,7 +192,7 @@ class DiskWeights:
         return any(now - self._pin_seen.setdefault(pin, now) < self.pin_seconds for pin in pins)
 
     def discard(self, version: PolicyVersion) -> None:
-        """Delete one version that turned out damaged, pinned or not."""
+        """Delete one damaged version, pinned or not."""
         shutil.rmtree(self.folder(version), ignore_errors=True)
 
     def clear(self) -> None:
@@ -254,14 +200,14 @@ class DiskWeights:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def close(self) -> None:
-        """As WeightStore: there is nothing but what is published."""
+        """Do nothing: the folder holds only what is published."""
 
 
 def _read_manifest(folder: Path) -> Manifest:
-    # Retired after it was pinned: still whole, and kept until the pin is gone.
+    # A version that was retired after it was pinned is still whole, and kept until the pin is gone.
     for name in (MANIFEST, RETIRED):
         with suppress(FileNotFoundError):
-            return Manifest.parse((folder / name).read_text())
+            return parse_manifest((folder / name).read_text())
     raise TornWeights(f"weights at {folder} have no manifest")
 
 

@@ -16,8 +16,17 @@ from urllib.parse import quote
 import structlog
 
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import DiskWeights, Fetched, Published, WriteFiles
-from buffer.weights.manifest import Manifest, TornWeights, VersionGone, WeightsError
+from buffer.weights.base import (
+    Fetched,
+    Published,
+    TornWeights,
+    VersionGone,
+    WeightsError,
+    WriteFiles,
+    parse_manifest,
+)
+from buffer.weights.disk import DiskWeights
+from buffer.weights.manifest import Manifest
 
 log = structlog.get_logger()
 
@@ -61,7 +70,9 @@ class HttpWeights:
         """As WeightStore; the version is pinned at the server while it is downloaded."""
         with ExitStack() as kept:
             with self._pinned(version) as (pin, manifest):
-                received = self._cache.receive(manifest, lambda folder: self._download(pin, manifest, folder))
+                received = self._cache.store_received(
+                    manifest, lambda folder: self._download(pin, manifest, folder)
+                )
                 fetched = kept.enter_context(received)
             yield fetched
 
@@ -73,7 +84,7 @@ class HttpWeights:
         except (KeyError, TypeError) as error:
             raise WeightsError(f"weights server {self._url} answers nonsense: {answer!r:.200}") from error
         try:
-            yield pin, Manifest.parse(text)
+            yield pin, parse_manifest(text)
         finally:
             with suppress(WeightsError):  # it dies by itself
                 self._ask("DELETE", f"/pins/{pin}")

@@ -13,35 +13,20 @@ import json
 import threading
 import time
 import uuid
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import Fetched
-from buffer.weights.manifest import WeightsError
+from buffer.weights.base import Fetched, PinnedSource, WeightsError
 
 log = structlog.get_logger()
 
 MAX_REQUEST_BYTES = 4096
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-class Source(Protocol):
-    """What is served: a DiskWeights, or a store that brings versions to this machine."""
-
-    pin_seconds: float
-
-    def versions(self) -> list[PolicyVersion]:
-        """As WeightStore."""
-        ...
-
-    def hold(self, version: PolicyVersion | None = None) -> AbstractContextManager[Fetched]:
-        """As WeightStore.fetch; the receiver verifies."""
-        ...
 
 
 class WeightServer:
@@ -51,7 +36,7 @@ class WeightServer:
     """
 
     def __init__(
-        self, store: Source, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+        self, store: PinnedSource, host: str = "127.0.0.1", port: int = 0, token: str | None = None
     ) -> None:
         """token: what clients must bring; needed beyond loopback. Raises ValueError without it, OSError for a
         port in use."""
@@ -91,7 +76,7 @@ class WeightServer:
         """Hold a version for a client. Raises WeightsError."""
         self._give_up_dead()
         stack = ExitStack()
-        held = stack.enter_context(self._store.hold(version))
+        held = stack.enter_context(self._store.pin_unverified(version))
         pin = uuid.uuid4().hex
         with self._lock:
             self._pins[pin] = (held, stack, time.monotonic())

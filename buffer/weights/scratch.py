@@ -1,7 +1,7 @@
-"""Folders that belong to one process, in shared memory where there is any, and are gone when it is.
+"""Folders of one process, in shared memory where there is any, removed when the process is gone.
 
-A folder's ``owner`` file is locked as long as its process lives; the kernel lets go however that process
-ends. So a folder whose lock can be taken was left behind, and whoever makes the next one removes it.
+A folder's ``owner`` file is locked as long as its process lives; the kernel drops the lock however the
+process ends. So a folder whose lock can be taken is orphaned, and whoever makes the next one removes it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ log = structlog.get_logger(__name__)
 OWNER = "owner"
 PREFIX = "magicrl"
 
-_held: list[IO[str]] = []
-"""Open for the rest of this process's life: closing a file would let its lock go."""
+_locked: list[IO[str]] = []
+"""Files kept open for the life of this process: closing one would drop its lock."""
 
 
-def private_folder(label: str) -> Path:
-    """A new folder ``magicrl-<label>-<pid>`` of this process; those of processes that are gone are removed.
+def scratch_folder(label: str) -> Path:
+    """Make a folder ``magicrl-<label>-<pid>``; remove those of processes that are gone.
 
-    Delete it when it is no longer needed; a process that cannot leaves that to ``sweep``.
+    Delete it when it is no longer needed; if the process cannot, a later ``sweep`` does.
     """
     root = shared_memory()
     sweep(root)
@@ -36,8 +36,8 @@ def private_folder(label: str) -> Path:
     fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
     owner.write(str(os.getpid()))
     owner.flush()
-    (folder / f".{OWNER}").rename(folder / OWNER)  # sweepers see it locked or not at all
-    _held.append(owner)
+    (folder / f".{OWNER}").rename(folder / OWNER)  # a sweep sees it locked or not at all
+    _locked.append(owner)
     return folder
 
 
@@ -52,23 +52,23 @@ def _new_folder(root: Path, name: str) -> Path:
 
 
 def sweep(root: Path | None = None) -> None:
-    """Remove the folders that processes left behind which could not clean up after themselves."""
+    """Remove orphaned folders: their processes were killed before they could clean up."""
     for owner in (root or shared_memory()).glob(f"{PREFIX}-*/{OWNER}"):
-        if _left_behind(owner):
+        if _is_orphaned(owner):
             log.debug("removing what a killed process left", folder=str(owner.parent))
             shutil.rmtree(owner.parent, ignore_errors=True)
 
 
-def _left_behind(owner: Path) -> bool:
+def _is_orphaned(owner: Path) -> bool:
     try:
         with owner.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return False  # held, another user's, or removed this moment
+        return False  # locked, another user's, or just removed
     return True
 
 
 def shared_memory() -> Path:
-    """Where private folders lie: memory, or the folder for temporary files where there is no such thing."""
+    """Return where scratch folders lie: /dev/shm, or the folder for temporary files without one."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() else Path(os.environ.get("TMPDIR", "/tmp"))

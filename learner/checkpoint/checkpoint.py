@@ -1,18 +1,16 @@
 """Checkpoints: all that a resume needs, in one folder that appears by one rename.
 
-``root/<lineage>/<step>/`` holds ``engine/`` (the ranks' DeepSpeed files), ``state.json`` (what the
-coordinator knows) and ``manifest.json`` (size and CRC-32 of every file), written last. A folder without a
-manifest that matches is no checkpoint. The newest is that of the highest lineage, then step: never the
-youngest file.
+``root/<lineage>/<step>/`` holds ``engine/`` (the ranks' DeepSpeed files), ``state.json`` (the coordinator's
+state) and ``manifest.json`` (size and CRC-32 of every file), written last. A folder without a manifest that
+matches is no checkpoint. The newest is that of the highest lineage, then step: never the youngest file.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import zlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,13 @@ from typing import Any
 import structlog
 
 from buffer.records.versions import PolicyVersion
+from buffer.weights.manifest import MANIFEST, Manifest
+from buffer.weights.staging import flush, flush_folder, staged
 from learner.config import CheckpointConfig
 
-MANIFEST = "manifest.json"
 STATE = "state.json"
 ENGINE = "engine"
 STAGING = ".staging"
-READ_BYTES = 1 << 22
 
 log = structlog.get_logger()
 
@@ -37,7 +35,7 @@ class CheckpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint: the version it restores and its folder."""
+    """The version that a checkpoint restores, and its folder."""
 
     version: PolicyVersion
     folder: Path
@@ -48,15 +46,18 @@ class Checkpoint:
         return self.folder / ENGINE
 
     def state(self) -> dict[str, Any]:
-        """The coordinator's state as it was saved."""
+        """Return the coordinator's state as it was saved."""
         state: dict[str, Any] = json.loads((self.folder / STATE).read_text())
         return state
 
+    def write_state(self, state: dict[str, Any]) -> None:
+        """Write the coordinator's state, JSON-able, into a checkpoint that is being made."""
+        (self.folder / STATE).write_text(json.dumps(state))
+
     def verify(self) -> None:
-        """Read every file; raises CheckpointError naming the first whose checksum differs."""
-        for name, entry in _manifest(self.folder).items():
-            if _entry(self.folder / name) != entry:
-                raise CheckpointError(f"checkpoint {self.folder}: {name} differs from its checksum")
+        """Read every file; raises CheckpointError naming the first that differs from its checksum."""
+        if (problem := _read_manifest(self.folder).mismatch(self.folder)) is not None:
+            raise CheckpointError(f"checkpoint {self.folder}: {problem}")
 
 
 class Checkpoints:
@@ -66,39 +67,28 @@ class Checkpoints:
         self.root = root
         self._config = config
 
-    def begin(self, version: PolicyVersion) -> Path:
-        """An empty staging folder with ``engine/`` in it; leftovers of an interrupted attempt go."""
-        folder = self.root / STAGING / str(version)
-        shutil.rmtree(folder, ignore_errors=True)
-        (folder / ENGINE).mkdir(parents=True)
-        return folder
+    @contextmanager
+    def new(self, version: PolicyVersion) -> Iterator[Checkpoint]:
+        """Yield a checkpoint to fill: engine files and state. It is complete and durable after the block.
 
-    def complete(self, staging: Path, version: PolicyVersion, state: dict[str, Any]) -> Checkpoint:
-        """Write state and manifest, make them durable, rename, then apply retention."""
-        (staging / STATE).write_text(json.dumps(state))
-        files = sorted(path for path in staging.rglob("*") if path.is_file())
-        with ThreadPoolExecutor(4) as pool:
-            entries = dict(
-                zip((str(p.relative_to(staging)) for p in files), pool.map(_durable, files), strict=True)
-            )
-        (staging / MANIFEST).write_text(json.dumps({"version": str(version), "files": entries}, indent=1))
-        _fsync(staging / MANIFEST)
-        for folder in sorted({path.parent for path in files}, reverse=True):
-            _fsync(folder)
+        Then retention is applied. If the block raises, nothing of it remains.
+        """
         target = self.root / str(version.lineage) / str(version.step)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(target, ignore_errors=True)
-        staging.rename(target)
-        _fsync(target.parent)
+        with staged(target, self.root / STAGING / str(version)) as folder:
+            (folder / ENGINE).mkdir()
+            yield Checkpoint(version, folder)
+            (folder / MANIFEST).write_text(Manifest.of(folder, version, {}).dump())
+            flush_folder(folder)
+            shutil.rmtree(target, ignore_errors=True)  # half of an older one, whose deletion was interrupted
+        flush(target.parent)
         self._retain()
-        return Checkpoint(version, target)
 
     def all(self) -> list[Checkpoint]:
-        """Complete checkpoints, oldest first. Incomplete folders are named in the log and passed over."""
+        """Return the complete checkpoints, oldest first; log the incomplete folders."""
         found = []
         for folder in self.root.glob("*/*"):
             if folder.parent.name.isdecimal() and folder.name.isdecimal():
-                if (problem := _problem(folder)) is None:
+                if (problem := _incomplete(folder)) is None:
                     version = PolicyVersion(int(folder.parent.name), int(folder.name))
                     found.append(Checkpoint(version, folder))
                 else:
@@ -106,11 +96,11 @@ class Checkpoints:
         return sorted(found, key=lambda each: each.version)
 
     def newest(self) -> Checkpoint | None:
-        """The complete checkpoint of the highest lineage and step; None if there is none."""
+        """Return the complete checkpoint of the highest lineage and step; None if there is none."""
         return max(self.all(), key=lambda each: each.version, default=None)
 
     def at(self, step: int) -> Checkpoint:
-        """The newest lineage's checkpoint of this step; raises CheckpointError that lists what there is."""
+        """Return the newest lineage's checkpoint of this step. Raises CheckpointError that lists all."""
         there = self.all()
         matches = [each for each in there if each.version.step == step]
         if not matches:
@@ -128,49 +118,21 @@ class Checkpoints:
                 shutil.rmtree(old.folder)
 
 
-def newest_complete(root: Path) -> Checkpoint | None:
-    """The checkpoint that a resume of the run with this checkpoint folder continues."""
-    return Checkpoints(root, CheckpointConfig()).newest()
-
-
-def _problem(folder: Path) -> str | None:
-    """Why a folder is no complete checkpoint, by names and sizes alone; None if it is one."""
+def _incomplete(folder: Path) -> str | None:
+    """Return why a folder is no complete checkpoint, by names and sizes alone; None if it is one."""
     try:
-        entries = _manifest(folder)
+        manifest = _read_manifest(folder)
     except CheckpointError as error:
         return str(error)
-    for name, entry in entries.items():
+    for name, entry in manifest.files.items():
         path = folder / name
-        if not path.is_file() or path.stat().st_size != entry["bytes"]:
+        if not path.is_file() or path.stat().st_size != entry.bytes:
             return f"{name} is missing or has another size"
     return None
 
 
-def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
+def _read_manifest(folder: Path) -> Manifest:
     try:
-        files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text())["files"]
-    except (OSError, ValueError, KeyError) as error:
+        return Manifest.parse((folder / MANIFEST).read_text())
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"checkpoint {folder}: no readable {MANIFEST} ({error})") from error
-    return files
-
-
-def _durable(path: Path) -> dict[str, Any]:
-    entry = _entry(path)
-    _fsync(path)
-    return entry
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    crc, size = 0, 0
-    with path.open("rb") as file:
-        while block := file.read(READ_BYTES):
-            crc, size = zlib.crc32(block, crc), size + len(block)
-    return {"bytes": size, "crc32": f"{crc:08x}"}
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

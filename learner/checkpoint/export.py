@@ -14,6 +14,7 @@ import torch
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 from torch import Tensor
 
+from buffer.weights.staging import flush_folder, staged
 from learner.checkpoint.checkpoint import Checkpoint, CheckpointError
 from learner.checkpoint.hf_files import tensor_writer
 from learner.checkpoint.reshard import TAG
@@ -35,19 +36,21 @@ def export_checkpoint(checkpoint: Checkpoint, model: Path, out: Path, dtype: str
     if out.exists() and any(out.iterdir()):
         raise CheckpointError(f"{out} is not empty: name a new folder")
     checkpoint.verify()
-    staging = out.with_name(out.name + ".partial")
-    shutil.rmtree(staging, ignore_errors=True)
-    shutil.copytree(model, staging, ignore=shutil.ignore_patterns(*WEIGHTS))
-    config = json.loads((staging / "config.json").read_text())
-    name = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
-    config["dtype"] = name
-    (staging / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     counted = _Counted(_masters(checkpoint.engine))
-    tensor_writer(counted, getattr(torch, name))(staging)
-    if out.exists():
-        out.rmdir()
-    staging.rename(out)
+    with staged(out, out.with_name(out.name + ".partial")) as staging:
+        shutil.copytree(model, staging, ignore=shutil.ignore_patterns(*WEIGHTS), dirs_exist_ok=True)
+        tensor_writer(counted, _set_dtype(staging / "config.json", dtype))(staging)
+        flush_folder(staging)
     return counted.parameters
+
+
+def _set_dtype(config_file: Path, dtype: str | None) -> torch.dtype:
+    """Write ``dtype`` into the model's config, or keep the one that it has."""
+    config = json.loads(config_file.read_text())
+    config["dtype"] = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
+    config_file.write_text(json.dumps(config, indent=2) + "\n")
+    result: torch.dtype = getattr(torch, config["dtype"])
+    return result
 
 
 class _Counted:

@@ -6,7 +6,7 @@ import torch
 
 from buffer import log_context as log_facts
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import Published, WeightStore
+from buffer.weights.base import Published, WeightStore
 from learner.checkpoint.hf_files import tensor_writer
 from learner.compute.engine import LearnerEngine
 

@@ -16,7 +16,7 @@ import structlog
 
 from buffer.records.versions import PolicyVersion
 from buffer.store.rollout_buffer import Claim, RolloutBuffer
-from buffer.weights.disk import Published, StoreUnavailable
+from buffer.weights.base import Published, StoreUnavailable
 from learner.checkpoint.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from learner.checkpoint.lineages import largest_lineage, record_lineage
 from learner.checkpoint.reshard import to_universal

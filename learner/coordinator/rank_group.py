@@ -16,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from buffer.records.rollout import GroupId, RolloutGroup
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import Published, StoreUnavailable
+from buffer.weights.base import Published, StoreUnavailable
 from learner.config import LearnerConfig
 from learner.memory import MemoryNeed, ModelShape, advice, model_shape
 from learner.rank_spec import RankOutOfMemory, RankSpec

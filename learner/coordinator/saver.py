@@ -50,15 +50,15 @@ class Saver:
         """Write everything a resume at ``state`` needs."""
         lineage, step = state.version
         self._buffer.checkpoint_begun(lineage, step)
-        staging = self._checkpoints.begin(state.version)
-        self._ranks.save(staging / "engine")
-        saved = {
-            "learner": state.as_dict(),
-            "config": self._ranks.config.model_dump(mode="json"),
-            "model": asdict(self._ranks.shape),
-            "ledger": self._buffer.ledger(),
-            "buffer": self._buffer.snapshot(),
-        }
-        self._checkpoints.complete(staging, state.version, saved | self._extra_state())
+        with self._checkpoints.new(state.version) as checkpoint:
+            self._ranks.save(checkpoint.engine)
+            saved = {
+                "learner": state.as_dict(),
+                "config": self._ranks.config.model_dump(mode="json"),
+                "model": asdict(self._ranks.shape),
+                "ledger": self._buffer.ledger(),
+                "buffer": self._buffer.snapshot(),
+            }
+            checkpoint.write_state(saved | self._extra_state())
         self._buffer.checkpoint_durable(lineage, step)
         self.saved, self.postponed = state.version, False

@@ -238,7 +238,7 @@ def _part_failures() -> tuple[type[Exception], ...]:
     """Return what a dying part raises in this process. Imported late: Ray reads its environment once."""
     from actors.fleet.healing import GeneratorDied
     from buffer.backend.functions import BufferRefusal
-    from buffer.weights.disk import WeightsError
+    from buffer.weights.base import WeightsError
     from learner.checkpoint.checkpoint import CheckpointError
     from learner.coordinator.claims import LearnerStarved, StalenessViolated
     from learner.coordinator.loop import NonFinite

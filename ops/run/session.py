@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import redis
 
@@ -17,7 +16,8 @@ from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
 from buffer.prompts.pool import PromptPool
 from buffer.store.rollout_buffer import RolloutBuffer
-from buffer.weights.disk import WeightStore
+from buffer.weights.base import WeightStore
+from buffer.weights.location import Location
 from buffer.weights.scratch import sweep
 from learner.rank_spec import RankSpec
 from ops.config.derived import columns_of, stage_rules
@@ -26,7 +26,7 @@ from ops.display.progress import Progress
 from ops.records.folder import Resume, RunFolder
 from ops.run.cluster import ray_cluster
 from ops.run.signals import StopSignals
-from ops.run.weight_locations import WeightPlaces, publish_location, weight_places
+from ops.run.weight_locations import WeightLocations, publish_location, weight_locations
 from ops.telemetry import logs
 
 REDIS_REVIVES = 5
@@ -40,7 +40,7 @@ class Connections:
     run: str
     config: BufferConfig
     redis_url: str
-    weights_location: str | Path
+    weights_location: Location
     """Where the learner publishes: a folder, or ray:NAME."""
 
     def client(self) -> redis.Redis:
@@ -70,7 +70,7 @@ class Session:
     signals: StopSignals
     connections: Connections
     buffer: RolloutBuffer
-    weights: WeightPlaces
+    weights: WeightLocations
 
 
 @contextmanager
@@ -94,16 +94,16 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         stack.callback(buffer.close)
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
         signals.arm()
-        weights = stack.enter_context(weight_places(config.buffer.weights, location))
+        weights = stack.enter_context(weight_locations(config.buffer.weights, location))
         if weights.url is not None:
             progress.say(f"weights are served at {weights.url}")
         yield Session(config, folder, progress, signals, connections, buffer, weights)
 
 
-def _clear(weights: str | Path) -> None:
-    """Remove what was published, and what processes of this run kept of it that were killed."""
-    if isinstance(weights, Path):
-        shutil.rmtree(weights, ignore_errors=True)
+def _clear(weights: Location) -> None:
+    """Remove the published weights and the scratch folders of killed processes."""
+    if weights.kind == "folder":
+        shutil.rmtree(weights.address, ignore_errors=True)
     sweep()
 
 
@@ -128,7 +128,7 @@ def generator_spec(session: Session) -> GeneratorSpec:
         run=config.run.name,
         redis_url=session.connections.redis_url,
         model=config.model.path.absolute(),
-        weights=session.weights.inside,
+        weights=str(session.weights.inside),
         weights_url=session.weights.url,
         data=tuple(path.absolute() for path in config.data.train),
         stages=stage_rules(config),

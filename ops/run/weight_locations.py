@@ -5,61 +5,60 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from actors.weights.locate import RAY
 from buffer.config import WeightsConfig, WeightServerConfig
+from buffer.weights.base import PinnedSource
 from buffer.weights.disk import DiskWeights
-from buffer.weights.http_server import Source, WeightServer
-from buffer.weights.locate import private_cache, weights_token
-from buffer.weights.scratch import private_folder
+from buffer.weights.http_server import WeightServer
+from buffer.weights.location import Location, private_cache, weights_token
+from buffer.weights.scratch import scratch_folder
 from ops.config.schema import Config, ConfigError
 from ops.telemetry.metrics.http import reachable
 
 
 @dataclass(frozen=True)
-class WeightPlaces:
-    """Where published weights are found. inside: by the cluster's generators; url: from outside of it."""
+class WeightLocations:
+    """Where published weights are found. inside: by the cluster's generators; url: by those outside it."""
 
-    inside: str | Path
+    inside: Location
     url: str | None
 
 
-def publish_location(config: Config) -> str | Path:
-    """Where the learner publishes: a folder that goes when the run ends, or ray:NAME. Raises ConfigError."""
+def publish_location(config: Config) -> Location:
+    """Return where the learner publishes: a folder, deleted when the run ends, or Ray. Raises ConfigError."""
     weights, name = config.buffer.weights, config.run.name
     if weights.transport == "ray":
-        return f"{RAY}magicrl-weights-{name}"
+        return Location("ray", f"magicrl-weights-{name}")
     if weights.root is None:
-        return private_folder(name)
+        return Location("folder", str(scratch_folder(name)))
     folder = weights.root.absolute() / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"buffer.weights.root {weights.root}: {error.strerror}") from None
-    return folder
+    return Location("folder", str(folder))
 
 
 @contextmanager
-def weight_places(config: WeightsConfig, location: str | Path) -> Iterator[WeightPlaces]:
-    """Make what is published at ``location`` reachable as the config asks, for the length of the block.
+def weight_locations(config: WeightsConfig, published: Location) -> Iterator[WeightLocations]:
+    """Make what is published reachable as the settings ask, for the length of the block.
 
     Ray must be up. Raises ConfigError.
     """
     _check_root(config)
     with ExitStack() as stack:
-        if config.transport == "ray":
+        if published.kind == "ray":
             from actors.weights.ray_store import weight_board
 
-            stack.enter_context(weight_board(_board(location), config.keep))
+            stack.enter_context(weight_board(published.address, config.keep))
         served = config.http or (WeightServerConfig() if config.transport == "http" else None)
         if served is None:
-            yield WeightPlaces(location, None)
+            yield WeightLocations(published, None)
             return
-        source = _source(config, location, stack)
+        source = _source(config, published, stack)
         server = stack.enter_context(_server(source, served))
         url = f"http://{reachable(served.host)}:{server.port}"
-        yield WeightPlaces(url if config.transport == "http" else location, url)
+        yield WeightLocations(Location.parse(url) if config.transport == "http" else published, url)
 
 
 def _check_root(config: WeightsConfig) -> None:
@@ -73,22 +72,18 @@ def _check_root(config: WeightsConfig) -> None:
         )
 
 
-def _board(location: str | Path) -> str:
-    return str(location).removeprefix(RAY)
-
-
-def _source(config: WeightsConfig, location: str | Path, stack: ExitStack) -> Source:
-    """What the server serves: what was published as it is, deltas as deltas."""
-    if config.transport != "ray":
-        return DiskWeights(location, config.keep)
+def _source(config: WeightsConfig, published: Location, stack: ExitStack) -> PinnedSource:
+    """Open what the server serves: versions as they were published, deltas as deltas."""
+    if published.kind != "ray":
+        return DiskWeights(published.address, config.keep)
     from actors.weights.ray_store import RayWeights
 
-    source = RayWeights(_board(location), private_cache(keep=2))
+    source = RayWeights(published.address, private_cache(keep=2))
     stack.callback(source.close)
     return source
 
 
-def _server(source: Source, config: WeightServerConfig) -> WeightServer:
+def _server(source: PinnedSource, config: WeightServerConfig) -> WeightServer:
     where = f"buffer.weights.http ({config.host}:{config.port})"
     try:
         return WeightServer(source, config.host, config.port, weights_token(config))

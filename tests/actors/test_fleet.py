@@ -28,8 +28,9 @@ from actors.sampling.benchmark import Benchmark
 from actors.weights.locate import open_weights
 from buffer.config import WeightsConfig
 from buffer.records.versions import PolicyVersion
+from buffer.weights.location import Location
 from ops.run.fleet_supervisor import FleetSupervisor
-from ops.run.weight_locations import weight_places
+from ops.run.weight_locations import weight_locations
 from ops.telemetry.metrics.live import WaitClock
 from rewards.config import RewardsConfig
 
@@ -155,6 +156,7 @@ async def scripted(spec: GeneratorSpec, name: str, slot: int, serve_metrics: Any
     from buffer.prompts.pool import PromptPool
     from buffer.rules.selection import load_selection
     from buffer.store.rollout_buffer import RolloutBuffer
+    from buffer.weights.location import Location
     from rewards.pool.pool import GraderPool
 
     class Digits:
@@ -172,7 +174,7 @@ async def scripted(spec: GeneratorSpec, name: str, slot: int, serve_metrics: Any
         ScriptedEngine(table, UNANNOUNCED, script, seed=zlib.crc32(name.encode())),
         pool=PromptPool(client, spec.run, spec.buffer),
         buffer=RolloutBuffer(client, spec.run, spec.buffer),
-        weights=open_weights(spec.weights, spec.buffer.weights),
+        weights=open_weights(Location.parse(spec.weights), spec.buffer.weights),
         dataset=read_dataset(spec.data),
         prompts=Digits(),
         graders=GraderPool(spec.rewards),
@@ -300,21 +302,23 @@ def process_of(name: str) -> int:
 def test_weights_come_without_a_shared_folder(
     cluster: None, small_run: Any, tmp_path: Path, transport: Literal["http", "ray"]
 ) -> None:
-    """All that generators know of them is the place that the driver gives them."""
+    """Generators know the weights only by the location that the driver gives them."""
     config = WeightsConfig(transport=transport, full_every=8)
-    location = "ray:small-weights" if transport == "ray" else small_run.weights.root
+    location = Location.parse("ray:small-weights" if transport == "ray" else small_run.weights.root)
     base = spec(small_run, tmp_path)
     buffer = base.buffer.model_copy(update={"weights": config})
-    with weight_places(config, location) as places:
+    with weight_locations(config, location) as locations:
         small_run.weights = open_weights(location, config)
         small_run.publish(0)
-        fleet = Fleet(base.model_copy(update={"weights": places.inside, "buffer": buffer}), start=scripted)
+        fleet = Fleet(
+            base.model_copy(update={"weights": str(locations.inside), "buffer": buffer}), start=scripted
+        )
         fleet.start(1, seconds=60)
         with training(small_run, steps=1000):
             wait_until(fleet, lambda: any(report["loads"] > 3 for report in ready(fleet)), 60)
         fleet.stop(seconds=30)
         small_run.weights.close()
-    assert str(places.inside).startswith(transport)
+    assert str(locations.inside).startswith(transport)
     assert fleet.reports() == []
 
 

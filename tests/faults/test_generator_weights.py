@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from buffer.weights.disk import WeightsError
+from buffer.weights.base import WeightsError
 
 
 @pytest.fixture

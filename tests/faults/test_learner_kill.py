@@ -17,9 +17,9 @@ import pytest
 from buffer.backend.embedded import EmbeddedRedis
 from buffer.config import BufferConfig
 from buffer.records.versions import PolicyVersion
-from learner.checkpoint.checkpoint import newest_complete
+from learner.checkpoint.checkpoint import Checkpoints
 from learner.checkpoint.lineages import recorded_lineages
-from learner.config import LearnerConfig
+from learner.config import CheckpointConfig, LearnerConfig
 from learner.recipe.schedule import Schedule, StageConfig
 
 TESTS = Path(__file__).parents[1]
@@ -86,7 +86,7 @@ def check(folder: Path, run: Any, announced: list[PolicyVersion]) -> None:
     begun = [PolicyVersion.parse(row["version"]) for row in rows if row["kind"] == "begin"]
     assert begun == [PolicyVersion(1, 0), *(PolicyVersion(n + 2, life[2]) for n, life in enumerate(LIVES))]
     assert [lineage.number for lineage in recorded_lineages(folder / "checkpoints")] == [1, 2, 3, 4, 5]
-    assert newest_complete(folder / "checkpoints").version == PolicyVersion(5, 8)
+    assert Checkpoints(folder / "checkpoints", CheckpointConfig()).newest().version == PolicyVersion(5, 8)
     steps = [row for row in rows if row["kind"] == "step"]
     history = {row["step"]: row for row in steps}  # the last life that trained a step is the one that counts
     assert sorted(history) == list(range(8))

@@ -22,9 +22,9 @@ def main(model: Path, weights: Path, run: Path) -> None:
     rank = Rank(RankSpec(weights, LearnerConfig(), lambda: None, lambda: None), 0, 1)
     rank.join("127.0.0.1", rank.listen("127.0.0.1"))
     checkpoints, version = Checkpoints(run / "checkpoints", CheckpointConfig()), PolicyVersion(1, 3)
-    staging = checkpoints.begin(version)
-    rank.save(staging / "engine")
-    checkpoints.complete(staging, version, {})
+    with checkpoints.new(version) as checkpoint:
+        rank.save(checkpoint.engine)
+        checkpoint.write_state({})
     (run / "config.yaml").write_text(f"model: {{path: {model}}}\n")
 
 

@@ -22,7 +22,8 @@ from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.lease_monitor import Lease
 from buffer.store.rollout_buffer import RolloutBuffer
-from buffer.weights.disk import DiskWeights, StoreUnavailable
+from buffer.weights.base import StoreUnavailable
+from buffer.weights.disk import DiskWeights
 from learner.checkpoint.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.coordinator.loop import Learner

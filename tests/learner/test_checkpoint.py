@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from buffer.records.versions import Lineage, PolicyVersion
-from learner.checkpoint.checkpoint import CheckpointError, Checkpoints, newest_complete
+from learner.checkpoint.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from learner.checkpoint.lineages import FILE, largest_lineage, record_lineage, recorded_lineages
 from learner.config import CheckpointConfig, LearnerConfig
 from learner.recipe.schedule import Schedule, StageConfig
 
 
-def write(checkpoints: Checkpoints, lineage: int, step: int, state: dict | None = None):
+def write(checkpoints: Checkpoints, lineage: int, step: int) -> Checkpoint:
     version = PolicyVersion(lineage, step)
-    staging = checkpoints.begin(version)
-    (staging / "engine" / "rank0.pt").write_bytes(b"weights" * 100)
-    return checkpoints.complete(staging, version, state or {"step": step})
+    with checkpoints.new(version) as checkpoint:
+        (checkpoint.engine / "rank0.pt").write_bytes(b"weights" * 100)
+        checkpoint.write_state({"step": step})
+    return Checkpoint(version, checkpoints.root / str(lineage) / str(step))
 
 
 def test_the_newest_is_the_highest_lineage_then_step_not_the_youngest_file(tmp_path):
@@ -29,7 +31,7 @@ def test_the_newest_is_the_highest_lineage_then_step_not_the_youngest_file(tmp_p
     write(checkpoints, 1, 40)
     write(checkpoints, 2, 10)
     write(checkpoints, 1, 20)
-    assert newest_complete(tmp_path).version == PolicyVersion(2, 10)
+    assert checkpoints.newest().version == PolicyVersion(2, 10)
     assert checkpoints.at(20).state() == {"step": 20}
     with pytest.raises(CheckpointError, match=r"step 7; there are 1.20, 1.40, 2.5, 2.10"):
         checkpoints.at(7)
@@ -70,10 +72,28 @@ def test_a_flipped_byte_fails_verification_by_name(tmp_path):
 
 def test_an_interrupted_write_leaves_nothing_that_counts(tmp_path):
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
-    staging = checkpoints.begin(PolicyVersion(1, 5))
-    (staging / "engine" / "rank0.pt").write_bytes(b"x")
+    with suppress(RuntimeError), checkpoints.new(PolicyVersion(1, 5)) as checkpoint:
+        (checkpoint.engine / "rank0.pt").write_bytes(b"x")
+        raise RuntimeError("a rank died")
     assert checkpoints.newest() is None
-    assert write(checkpoints, 1, 5).state() == {"step": 5}
+    assert not list((tmp_path / ".staging").iterdir())
+    killed = tmp_path / ".staging" / "1.5" / "engine"  # this one left its files behind
+    killed.mkdir(parents=True)
+    (killed / "rank1.pt").write_bytes(b"x")
+    written = write(checkpoints, 1, 5)
+    assert written.state() == {"step": 5}
+    assert [path.name for path in written.engine.iterdir()] == ["rank0.pt"]
+
+
+def test_a_checkpoint_of_the_previous_manifest_is_read(tmp_path):
+    written = write(Checkpoints(tmp_path, CheckpointConfig()), 1, 5)
+    manifest = written.folder / "manifest.json"
+    body = json.loads(manifest.read_text())
+    del body["details"]
+    manifest.write_text(json.dumps(body))
+    checkpoint = Checkpoints(tmp_path, CheckpointConfig()).newest()
+    assert checkpoint == written
+    checkpoint.verify()
 
 
 def test_lineages_survive_a_line_cut_short(tmp_path):

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import DiskWeights, StoreUnavailable, WeightsError
+from buffer.weights.base import StoreUnavailable, WeightsError
+from buffer.weights.disk import DiskWeights
 from learner.checkpoint.checkpoint import CheckpointError
 from learner.checkpoint.hf_files import tensor_writer
 from learner.config import CheckpointConfig, LearnerConfig

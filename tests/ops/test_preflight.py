@@ -73,7 +73,9 @@ def checkpoint(tmp_path: Path, model: Path) -> Checkpoint:
     checkpoints, version = Checkpoints(tmp_path, CheckpointConfig()), PolicyVersion(1, 4)
     config = load_config("quickstart", ["learner.zero_stage=2", "learner.lr=1e-6"]).learner
     state = {"config": config.model_dump(mode="json"), "model": asdict(model_shape(model))}
-    return checkpoints.complete(checkpoints.begin(version), version, state)
+    with checkpoints.new(version) as checkpoint:
+        checkpoint.write_state(state)
+    return checkpoints.at(4)
 
 
 def test_what_a_resume_changes_is_returned(checkpoint: Checkpoint, model: Path) -> None:

@@ -14,6 +14,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from buffer.log_context import know
+from buffer.secret_file import read_secret
 from ops.telemetry.metrics.http import MetricsServer, check_access
 from ops.telemetry.metrics.prometheus_config import prometheus_config
 from ops.telemetry.metrics.targets import Announcer, Target, Targets
@@ -83,7 +84,7 @@ class MetricsEndpoint:
         self, port: int, targets: Callable[[], list[dict[str, object]]] | None = None
     ) -> MetricsServer:
         check_access(self.host, self.token_file, self.certificate, self.key)
-        token = self.token_file.read_text(encoding="utf-8").strip() if self.token_file else None
+        token = read_secret(self.token_file) if self.token_file else None
         return MetricsServer(
             self.host,
             port,

@@ -13,11 +13,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from buffer.records.versions import PolicyVersion
+from buffer.weights.base import TornWeights, VersionGone, WeightsError
 from buffer.weights.delta import DeltaWeights
 from buffer.weights.disk import DiskWeights
 from buffer.weights.http_client import HttpWeights
 from buffer.weights.http_server import WeightServer
-from buffer.weights.manifest import TornWeights, VersionGone, WeightsError
 
 
 def version(step: int) -> PolicyVersion:

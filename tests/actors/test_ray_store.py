@@ -14,11 +14,11 @@ from safetensors.numpy import save_file
 from actors.weights import ray_store as ray_weights
 from actors.weights.ray_store import RayWeights, weight_board
 from buffer.records.versions import PolicyVersion
+from buffer.weights.base import TornWeights, VersionGone, WeightsError
 from buffer.weights.delta import DeltaWeights
 from buffer.weights.disk import DiskWeights
 from buffer.weights.http_client import HttpWeights
 from buffer.weights.http_server import WeightServer
-from buffer.weights.manifest import TornWeights, VersionGone, WeightsError
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

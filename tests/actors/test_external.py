@@ -21,9 +21,9 @@ from actors.generator.spec import UNANNOUNCED, GeneratorSpec, assemble
 from buffer.backend.embedded import connect
 from buffer.config import RedisConfig
 from buffer.prompts.dataset import read_dataset
-from buffer.weights import scratch as private_folder
+from buffer.weights import scratch
 from buffer.weights.http_server import WeightServer
-from buffer.weights.locate import TOKEN
+from buffer.weights.location import TOKEN
 from ops.commands.jobs.generator import app
 from rewards.config import RewardsConfig
 
@@ -39,7 +39,7 @@ class Digits:
 def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "memory"
     folder.mkdir()
-    monkeypatch.setattr(private_folder, "shared_memory", lambda: folder)
+    monkeypatch.setattr(scratch, "shared_memory", lambda: folder)
     return folder
 
 
@@ -83,7 +83,7 @@ def test_weights_are_downloaded_and_gone_when_it_leaves(
             small_run.train(step)
         small_run.buffer.stop("enough")
 
-    monkeypatch.setattr(actors.standalone, "supervise", supervise)
+    monkeypatch.setattr(actors.fleet.external, "supervise", supervise)
     learner = threading.Thread(target=train)
     with WeightServer(small_run.weights, token="secret") as server:
         learner.start()
@@ -104,7 +104,7 @@ def test_weights_that_cannot_be_seen_from_here_are_said_to_be_so(small_run: Any,
     roster, access = Roster(small_run.client, "small"), RedisConfig(url=small_run.server.url)
     roster.save_spec(spec.shared())
     with pytest.raises(ValueError, match=r"buffer\.weights\.http.*--weights"):
-        actors.standalone.join_run("small", access)
+        actors.fleet.external.join_run("small", access)
     served = spec.model_copy(update={"weights_url": "http://127.0.0.1:8300"})
     roster.save_spec(served.shared())
-    assert actors.standalone.join_run("small", access).weights == "http://127.0.0.1:8300"
+    assert actors.fleet.external.join_run("small", access).weights == "http://127.0.0.1:8300"

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from buffer.weights import scratch as module
-from buffer.weights.scratch import private_folder, sweep
+from buffer.weights.scratch import scratch_folder, sweep
 
 HOLDER = """
 import sys, time
 from buffer.weights import scratch as module
 from pathlib import Path
 module.shared_memory = lambda: Path(sys.argv[1])
-folder = module.private_folder("weights")
+folder = module.scratch_folder("weights")
 (folder / "model.safetensors").write_bytes(b"weights")
 print(folder, flush=True)
 time.sleep(60)
@@ -41,13 +41,13 @@ def test_a_killed_process_s_folder_goes_and_a_living_one_s_stays(root: Path) -> 
     assert (folder / "model.safetensors").exists()
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(30)
-    mine = private_folder("weights")
+    mine = scratch_folder("weights")
     assert not folder.exists()
     assert list(root.iterdir()) == [mine]
 
 
 def test_one_process_may_have_several(root: Path) -> None:
-    first, second = private_folder("weights"), private_folder("weights")
+    first, second = scratch_folder("weights"), scratch_folder("weights")
     assert first != second
     assert {first.stat().st_mode & 0o777, second.stat().st_mode & 0o777} == {0o700}
     sweep()

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buffer.records.versions import PolicyVersion
-from buffer.weights.disk import DiskWeights, TornWeights, VersionGone, WeightsError
+from buffer.weights.base import TornWeights, VersionGone, WeightsError
+from buffer.weights.disk import DiskWeights
 
 
 def version(step: int, lineage: int = 1) -> PolicyVersion:

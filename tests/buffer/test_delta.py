@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from buffer.records.versions import PolicyVersion
+from buffer.weights.base import TornWeights
 from buffer.weights.delta import DeltaWeights
 from buffer.weights.disk import DiskWeights
-from buffer.weights.manifest import TornWeights
 from buffer.weights.patch import BadPatch, apply_patch, make_patch
 
 Tensors = dict[str, np.ndarray]
