@@ -27,7 +27,8 @@ BEYOND = {
     "eval_pass_ratio",  # pass@k, of which the catalogue has only avg@k's name
 }
 """Metrics that the catalogue does not list."""
-CATALOGUE = Path(__file__).parents[3] / "shared/METRICS.md"
+ROOT = Path(__file__).parents[2]
+CATALOGUE = ROOT.parent / "shared/METRICS.md"
 
 EMPTY: Any = SimpleNamespace(
     books=Books, oldest_ready=lambda: None, client=SimpleNamespace(info=lambda section: {"used_memory": 1})
@@ -35,24 +36,23 @@ EMPTY: Any = SimpleNamespace(
 """A buffer with nothing in it: names do not depend on what is."""
 
 NAMES = """
-import importlib, pkgutil
-import actors, buffer, rewards
-import ops.telemetry.metrics.run_metrics
+import importlib, pathlib
+for room in ("buffer", "rewards", "actors", "ops/telemetry/metrics"):
+    for path in pathlib.Path(room).rglob("*.py"):
+        if '"magicrl_' in path.read_text():
+            importlib.import_module(".".join(path.with_suffix("").parts))
 from prometheus_client import REGISTRY
-for room in (buffer, rewards, actors):
-    for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
-        if module.name.endswith(".metrics"):
-            importlib.import_module(module.name)
 for family in REGISTRY.collect():
     if family.name.startswith("magicrl_"):
         print(family.type, family.name, family.documentation)
 """
+"""Prints every metric that a module of the rooms defines."""
 
 
 def defined() -> list[tuple[str, str, str]]:
     """Type, name and help of every metric that the rooms define."""
     result = subprocess.run(
-        [sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", NAMES], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
     )
     return [tuple(line.split(" ", 2)) for line in result.stdout.splitlines()]  # type: ignore[misc]
 
