@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import socket
 import ssl
 import subprocess
 import time
@@ -126,7 +127,8 @@ def test_tls(registry: CollectorRegistry, tmp_path: Path) -> None:
     subprocess.run([*command.split(), *names], check=True, capture_output=True, timeout=30)
     served = MetricsServer("127.0.0.1", 0, certificate=certificate, key=key, registry=registry)
     trusting = ssl.create_default_context(cafile=str(certificate))
-    assert "magicrl_test_gauge" in get(f"https://{served.address}/metrics", context=trusting)[1]
+    with socket.create_connection(("127.0.0.1", served.port)):  # sends nothing, and blocks nobody
+        assert "magicrl_test_gauge" in get(f"https://{served.address}/metrics", context=trusting)[1]
     served.close()
 
 

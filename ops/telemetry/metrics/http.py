@@ -1,4 +1,4 @@
-"""A small HTTP server for ``/metrics`` and, in the driver, ``/targets``; not open beyond loopback."""
+"""HTTP server for ``/metrics`` and the driver's ``/targets``; beyond loopback only with a token or TLS."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, and nothing here reads it
 
 REQUEST_SECONDS = 10.0
-Answer = Callable[[], tuple[str, bytes]]
-"""Content type and body."""
+"""Deadline of a request, its TLS handshake included."""
+ListTargets = Callable[[], Iterable[object]]
 
 
 class MetricsServer:
@@ -39,20 +43,18 @@ class MetricsServer:
         certificate: Path | None = None,
         key: Path | None = None,
         registry: CollectorRegistry = REGISTRY,
-        targets: Callable[[], Iterable[object]] | None = None,
+        targets: ListTargets | None = None,
     ) -> None:
         _refuse_open(host, bool(token or certificate))
-        answers = {"/metrics": _metrics(registry)}
-        if targets is not None:
-            answers["/targets"] = lambda: ("application/json", json.dumps([*targets()]).encode())
         context = _tls(certificate, key) if certificate is not None else None
-        self._server = _Server((host, port), _handler(answers, token))
-        self.tls = context is not None
+        self._server = make_server(host, port, _application(registry, targets, token), _Server, _Handler)
         if context is not None:
+            # Handshakes happen in the requests' threads: a client that sends nothing blocks no other.
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
-        self.port = int(self._server.server_address[1])
+        self.tls = context is not None
+        self.port = self._server.server_port
         self.address = f"{reachable(host)}:{self.port}"
         threading.Thread(target=self._server.serve_forever, name="metrics-http", daemon=True).start()
 
@@ -62,44 +64,40 @@ class MetricsServer:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    address_family = socket.AF_INET
-
+class _Server(ThreadingWSGIServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """A scraper that hangs up, or speaks no TLS, is its own problem."""
+        """Ignore a scraper that hangs up or does not use TLS."""
 
 
-def _handler(answers: dict[str, Answer], token: str | None) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_SECONDS
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_SECONDS
 
-        def do_GET(self) -> None:
-            given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-            answer = answers.get(self.path.partition("?")[0])
-            if token is not None and not hmac.compare_digest(given.encode(), token.encode()):
-                self._send(HTTPStatus.UNAUTHORIZED, "text/plain", b"a bearer token is needed\n")
-            elif answer is None:
-                self._send(HTTPStatus.NOT_FOUND, "text/plain", b"\n".join(map(str.encode, answers)) + b"\n")
-            else:
-                self._send(HTTPStatus.OK, *answer())
-
-        def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Scrapes are no events."""
-
-    return Handler
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: scrapes are no events."""
 
 
-def _metrics(registry: CollectorRegistry) -> Answer:
-    """Always the plain text format: asked for OpenMetrics, the library renames ``vllm:x`` to ``vllm_x``."""
-    return lambda: (CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry))
+def _application(
+    registry: CollectorRegistry, targets: ListTargets | None, token: str | None
+) -> WSGIApplication:
+    """Return prometheus_client's application behind the token, with ``/targets`` beside it."""
+    metrics: WSGIApplication = make_wsgi_app(registry)
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        def reply(status: HTTPStatus, kind: str, body: str) -> list[bytes]:
+            start_response(f"{status.value} {status.phrase}", [("Content-Type", kind)])
+            return [body.encode()]
+
+        given = environ.get("HTTP_AUTHORIZATION", "").removeprefix("Bearer ")
+        if token is not None and not hmac.compare_digest(given.encode(), token.encode()):
+            return reply(HTTPStatus.UNAUTHORIZED, "text/plain", "a bearer token is needed\n")
+        if environ["PATH_INFO"] == "/metrics":
+            # Asked for OpenMetrics, the library would rename vllm:x to vllm_x.
+            return metrics(environ | {"HTTP_ACCEPT": "text/plain"}, start_response)
+        if environ["PATH_INFO"] == "/targets" and targets is not None:
+            return reply(HTTPStatus.OK, "application/json", json.dumps([*targets()]))
+        return reply(HTTPStatus.NOT_FOUND, "text/plain", "/metrics\n")
+
+    return application
 
 
 def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
@@ -114,7 +112,7 @@ def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
 def check_access(
     host: str, token_file: Path | None = None, certificate: Path | None = None, key: Path | None = None
 ) -> None:
-    """Raises ValueError that names the setting where a server would lie open, or a file is of no use."""
+    """Raise ValueError that names the setting if anyone could read the metrics, or a file cannot be used."""
     _refuse_open(host, bool(token_file or certificate))
     for name, path in (("token_file", token_file), ("certificate", certificate), ("key", key)):
         try:
@@ -132,7 +130,7 @@ def _refuse_open(host: str, protected: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server on ``host``."""
+    """Return whether only this machine can reach a server on ``host``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -140,7 +138,7 @@ def is_loopback(host: str) -> bool:
 
 
 def reachable(host: str) -> str:
-    """The address that others use: for 0.0.0.0 that of the interface towards the network."""
+    """Return the address that others use: for 0.0.0.0 that of the interface towards the network."""
     if host != "0.0.0.0":
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
