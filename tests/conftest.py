@@ -19,9 +19,27 @@ import pytest
 import yaml
 
 from helpers.prometheus_checks import short_rules
+from helpers.running import CACHE, Magicrl, start
 
 Sample = dict[str, Any]
 Ask = Callable[..., list[Sample]]
+
+
+@pytest.fixture
+def magicrl(tmp_path: Path) -> Iterator[Callable[..., Magicrl]]:
+    """Start ``magicrl quickstart`` (or another command); kill at the end what still runs."""
+    started: list[Magicrl] = []
+
+    def begin(*arguments: str, command: str = "quickstart", name: str = "quickstart") -> Magicrl:
+        cache = ["--cache", str(CACHE)] if command == "quickstart" else []
+        runs = tmp_path / "runs"
+        words = ["magicrl", command, *arguments, f"run.folder={runs}", f"run.name={name}", *cache]
+        started.append(start(words, runs / name, tmp_path / f"output-{len(started)}.txt"))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.kill()
 
 
 @pytest.fixture(scope="module")

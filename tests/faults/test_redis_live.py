@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import redis
@@ -18,20 +14,6 @@ from helpers.running import Magicrl, command_of, descendants
 
 pytestmark = [pytest.mark.system, pytest.mark.soak, pytest.mark.timeout(900)]
 
-
-def fixtures() -> ModuleType:
-    """The helpers of tests/system, which this room shares."""
-    path = Path(__file__).parents[1] / "system" / "conftest.py"
-    found = importlib.util.spec_from_file_location("system_fixtures", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules["system_fixtures"] = module
-    found.loader.exec_module(module)
-    return module
-
-
-magicrl = fixtures().magicrl
 
 SMALL = ("data.test_samples=64", "stages.0.prompts_per_step=8", "stages.0.group_size=4")
 

@@ -1,4 +1,4 @@
-"""The books of a live run, read every second as anyone with its Redis could: each reading must balance."""
+"""Reads the books of a live run every second, as anyone with its Redis could; each reading must balance."""
 
 from __future__ import annotations
 
@@ -13,20 +13,31 @@ from buffer.rules.books import Books
 from buffer.store.rollout_buffer import BufferRefusal, RolloutBuffer
 
 CONFIG = BufferConfig(redis=RedisConfig(patience_seconds=1.0, timeout_seconds=5.0))
+PERIOD_SECONDS = 1.0
 
 
 class BooksWatch:
-    """Readings of the run in ``folder``, in order; moments without a Redis or a run are passed over."""
+    """The readings of a run's books, in order, without the moments that have no Redis or no run."""
 
     def __init__(self, folder: Path) -> None:
+        """folder: of the run."""
         self._folder = folder
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._buffer: RolloutBuffer | None = None
         self.readings: list[Books] = []
 
+    def start(self) -> None:
+        """Start to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop reading."""
+        self._end.set()
+        self._thread.join(timeout=30)
+
     def _watch(self) -> None:
-        while not self._end.wait(1.0):
+        while not self._end.wait(PERIOD_SECONDS):
             with suppress(BufferRefusal, RedisUnusable, OSError):
                 self.readings.append(self._open().books())
 
@@ -36,19 +47,10 @@ class BooksWatch:
             self._buffer = RolloutBuffer(connect(CONFIG.redis, url), self._folder.name, CONFIG)
         return self._buffer
 
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Read no more."""
-        self._end.set()
-        self._thread.join(timeout=30)
-
 
 @contextmanager
 def balanced_books(folder: Path) -> Iterator[BooksWatch]:
-    """While the block runs every reading balances, and there are some; a group once started stays counted."""
+    """Read the books during the block; assert that every reading balances and that there are some."""
     watch = BooksWatch(folder)
     watch.start()
     try:

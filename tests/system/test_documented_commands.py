@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from typer.testing import CliRunner
 
 from helpers.documented_commands import AFTER, LIVE, START, STOP
 from helpers.prometheus_checks import WINDOW, check_panels, check_rules
-from helpers.running import CACHE, Magicrl, command_of, descendants
+from helpers.running import CACHE, Magicrl, command_of, descendants, environment, start
 from ops.cli import app
 from ops.commands.jobs.eval import default_target, policy_folder
 from ops.evaluation.target import is_model
@@ -47,20 +46,9 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(place: Path) -> Iterator[Magicrl]:
-    output = place / "output.txt"
-    with output.open("w") as file:
-        process = subprocess.Popen(
-            START.split(), cwd=place, env=environment(), stdout=file, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-    yield Magicrl(process, place / "runs" / "my_run", output)
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=30)
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    started = start(START.split(), place / "runs" / "my_run", place / "output.txt", place)
+    yield started
+    started.kill()
 
 
 def inside(command: str, statuses: tuple[int, ...] = (0,)) -> str:

@@ -66,8 +66,7 @@ def test_three_steps(
         learner: {{lr: 1.0e-6, dtype: float32, token_budget: 2048}}
         """
     )
-    run = magicrl(str(config), command="train")
-    run.folder = run.folder.with_name("words")
+    run = magicrl(str(config), command="train", name="words")
     assert run.end(1500) == 0, run.text()
     assert "65 rows" not in run.text()
     assert "64 rows, 1 set aside" in run.text()
