@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from ops.config.schema import ConfigError
 from ops.records.folder import RunFolder
 from ops.records.summary import steps_of
@@ -72,32 +74,20 @@ def status(folder: RunFolder) -> RunStatus:
 
 
 def driver_of(path: Path) -> int | None:
-    """Process id of the run's driver on this machine; None if no process holds the run.
+    """Return the process id of the run's driver on this machine, None if no process holds the run.
 
-    Asks the kernel who holds the lock; trying to take it could turn away a run that is just starting.
+    The holder writes its id into the lock file and keeps it open. Taking the lock to find out could turn
+    away a run that is just starting.
     """
+    lock = (path / "lock").resolve()
     try:
-        inode = (path / "lock").stat().st_ino
-        held = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
-    except OSError:
+        pid = int(lock.read_text(encoding="utf-8"))
+        held = any(file.path == str(lock) for file in psutil.Process(pid).open_files())
+    except psutil.AccessDenied:
+        return pid  # another user's process
+    except (OSError, ValueError, psutil.NoSuchProcess):
         return None
-    for _, kind, _, access, pid, where, *_ in (line.split() for line in held):
-        if (
-            (kind, access) == ("FLOCK", "WRITE")
-            and where.endswith(f":{inode}")
-            and _opened(pid, path / "lock")
-        ):
-            return int(pid)
-    return None
-
-
-def _opened(pid: str, path: Path) -> bool:
-    """Whether the process has this very file open: inodes repeat on other file systems."""
-    try:
-        files = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
-    except OSError:
-        return True  # another user's process
-    return str(path.resolve()) in files
+    return pid if held else None
 
 
 def stop(path: Path, seconds: float, at_once: bool = False) -> bool:
