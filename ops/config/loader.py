@@ -1,4 +1,4 @@
-"""Configuration files: read as YAML, overridden on the command line, mistakes named with their fix.
+"""Read configuration files, apply overrides from the command line, and explain mistakes and settings.
 
 config = load_config(Path("my_run.yaml"), ["learner.lr=2e-6", "run.name=second"])
 """
@@ -38,7 +38,7 @@ def load_config(source: Path | str, overrides: Sequence[str] = ()) -> Config:
 
 
 def find_recipe(source: Path | str) -> Path:
-    """The file itself, or the shipped recipe of that name; raises ConfigError listing the recipes."""
+    """Return the file itself, or the shipped recipe of that name. Raises ConfigError."""
     path = Path(source)
     if path.is_file():
         return path
@@ -52,7 +52,7 @@ def find_recipe(source: Path | str) -> Path:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping as nested dictionaries; raises ConfigError with the line of a syntax error."""
+    """Read a YAML mapping as nested dictionaries. Raises ConfigError with the line of a syntax error."""
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -63,7 +63,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set ``a.b.c=value`` in place, the value read as YAML; list items by index (``stages.0.kl=0``)."""
+    """Set ``a.b.c=value`` in place, the value read as YAML. List items go by index (``stages.0.kl=0``)."""
     key, equals, text = override.partition("=")
     parts = key.split(".")
     if not equals or not all(parts):
@@ -72,14 +72,27 @@ def apply_override(data: dict[str, Any], override: str) -> None:
         value = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError:
         raise ConfigError(f"override {override!r}: the value is not readable as YAML") from None
+    *parents, last = parts
     node: Any = data
-    for depth, part in enumerate(parts[:-1]):
-        node = _child(node, part, ".".join(parts[: depth + 1]))
-    _assign(node, parts[-1], value, key)
+    for part in parents:
+        at = _key_in(node, part, key)
+        if isinstance(node, dict) and not isinstance(node.get(at), dict | list):
+            node[at] = {}
+        node = node[at]
+    node[_key_in(node, last, key)] = value
+
+
+def _key_in(node: Any, part: str, key: str) -> Any:
+    """Return one part of an override's key as a key of ``node``: a name, or an index that exists."""
+    if isinstance(node, dict):
+        return part
+    if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
+        return int(part)
+    raise ConfigError(f"override {key}: there is nothing of that name to set")
 
 
 def explain(model: BaseModel) -> Iterator[str]:
-    """The configuration as YAML that loads back the same, each field under a comment that explains it."""
+    """Yield the configuration as YAML that loads back the same, a comment above each field."""
     values = model.model_dump(mode="json")
     for name, info in type(model).model_fields.items():
         text = " ".join(_description(info).split())
@@ -98,14 +111,14 @@ def explain(model: BaseModel) -> Iterator[str]:
 
 
 def _description(info: FieldInfo) -> str:
-    """The field's own words, else those of the section it holds."""
+    """Return the field's docstring, else that of the section it holds."""
     section = _model_in(info.annotation)
     inherited = section.__doc__ if isinstance(section, type) and issubclass(section, BaseModel) else None
     return info.description or inherited or ""
 
 
 def _list_item(lines: Iterator[str]) -> Iterator[str]:
-    """Lines of a mapping as one item of a list; comments stay where they are."""
+    """Yield the lines of a mapping as one item of a list; comments keep their place."""
     first = True
     for line in lines:
         yield f"  - {line}" if first and not line.startswith("#") else f"    {line}"
@@ -113,7 +126,7 @@ def _list_item(lines: Iterator[str]) -> Iterator[str]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers: ``1e-6`` is a number, not text."""
+    """PyYAML with YAML 1.2's numbers: ``1e-6`` is a number, not text."""
 
 
 _Loader.add_implicit_resolver(
@@ -121,44 +134,24 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _child(node: Any, part: str, key: str) -> Any:
-    if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
-        return node[int(part)]
-    if isinstance(node, dict):
-        if not isinstance(node.get(part), dict | list):
-            node[part] = {}
-        return node[part]
-    raise ConfigError(f"override {key}: there is nothing of that name to set")
-
-
-def _assign(node: Any, part: str, value: Any, key: str) -> None:
-    if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
-        node[int(part)] = value
-    elif isinstance(node, dict):
-        node[part] = value
-    else:
-        raise ConfigError(f"override {key}: there is nothing of that name to set")
-
-
 def _explain(error: ValidationError, source: str) -> Iterator[str]:
+    """Yield a line for each mistake: the field, what is wrong with it, and the fix."""
     for item in error.errors():
         field = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(
-                str(item["loc"][-1]), list(_valid_names(item["loc"][:-1])), n=1, cutoff=0.5
-            )
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else f"valid: {', '.join(_valid_names(item['loc'][:-1]))}"
-            )
-            yield f"{source}: {field}: unknown key; {hint}"
+            yield f"{source}: {field}: unknown key; {_nearest(item['loc'])}"
         elif item["type"] == "missing":
             yield f"{source}: {field}: missing; add it to the file or as {field}=... on the command line"
         else:
             given = "" if isinstance(item["input"], Mapping) else f" (got {item['input']!r})"
             message = item["msg"].removeprefix("Value error, ")
             yield f"{source}: {field + ': ' if field else ''}{message}{given}"
+
+
+def _nearest(location: tuple[int | str, ...]) -> str:
+    valid = _valid_names(location[:-1])
+    near = difflib.get_close_matches(str(location[-1]), valid, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"valid: {', '.join(valid)}"
 
 
 def _valid_names(location: tuple[int | str, ...]) -> list[str]:
@@ -170,7 +163,7 @@ def _valid_names(location: tuple[int | str, ...]) -> list[str]:
 
 
 def _model_in(annotation: Any) -> Any:
-    """The pydantic model inside ``Model | None`` or ``tuple[Model, ...]``."""
+    """Return the pydantic model inside ``Model | None`` or ``tuple[Model, ...]``."""
     if get_origin(annotation) in (Union, types.UnionType, tuple, list):
         inner = (_model_in(argument) for argument in get_args(annotation))
         return next(
