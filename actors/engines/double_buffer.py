@@ -1,7 +1,7 @@
-"""A second set of weights inside vLLM's worker: new ones get their kernel layout there, then the two swap.
+"""A second set of weights inside vLLM's worker: new ones are packed for the kernels there, then both swap.
 
-For engines on the CPU without compilation, where ``reload_weights`` mostly packs matrices for the kernels:
-that work goes on beside sampling, and the pause is as long as swapping some references.
+For uncompiled engines on the CPU, where ``reload_weights`` mostly packs matrices for the kernels. That work
+then runs beside sampling, and the pause is only the swap of some references.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 SWAPPED = ("_parameters", "cpu_linear")
-"""What a module computes with on the CPU: its parameters, and the function that holds its packed matrix."""
+"""Attributes a module computes with on the CPU: its parameters, and the closure over its packed matrix."""
 
 
 class Shadow:
-    """The module tree of a loaded model once more, sharing everything but weights (and packed copies)."""
+    """A copy of a loaded model's module tree that shares all but the weights and their packed copies."""
 
     def __init__(self, model: torch.nn.Module, vllm_config: Any) -> None:
         self._vllm_config = vllm_config
@@ -26,7 +26,7 @@ class Shadow:
 
     @staticmethod
     def fits(model: torch.nn.Module, vllm_config: Any) -> bool:
-        """Whether the model is one that this works for: plain layers, on the CPU, not compiled."""
+        """Return whether the model can be double-buffered: plain layers, on the CPU, not compiled."""
         from vllm.config import CompilationMode
         from vllm.model_executor.layers.linear import UnquantizedLinearMethod
         from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
@@ -38,7 +38,7 @@ class Shadow:
         return on_cpu and eager and all(method is None or isinstance(method, plain) for method in methods)
 
     def fill(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Load new weights into the shadow; the model that serves is not touched. From any thread."""
+        """Load new weights into the shadow, from any thread; the served model is untouched."""
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.model_loader.reload.inplace import reload_weights
 
@@ -47,7 +47,7 @@ class Shadow:
             repack_tied(self._root)
 
     def swap(self) -> None:
-        """Let the two sets of weights change places. Between two decode steps only."""
+        """Swap the two sets of weights. Only between two decode steps."""
         for served, shadow in self._pairs:
             for name in SWAPPED:
                 if name in served.__dict__ and name in shadow.__dict__:
@@ -58,7 +58,7 @@ class Shadow:
 
 
 def _cloned(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, torch.nn.Module]]:
-    """Pairs of every module and its clone, the roots first. Tied parameters stay tied."""
+    """Yield each module with its clone, the root first. Tied parameters stay tied."""
     from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
     clones: dict[int, torch.nn.Module] = {}
@@ -82,7 +82,7 @@ def _cloned(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, torch.nn.
 
 
 def _own(weight: torch.Tensor, module: torch.nn.Module, clone: torch.nn.Module) -> torch.Tensor:
-    """The parameter's copy for the clone, its loaders (bound methods of the module) included."""
+    """Copy a parameter for the clone, and rebind its loaders, which are methods of the module."""
     own = weight.data.clone()
     own.__class__ = weight.__class__
     own.__dict__ = {
@@ -96,7 +96,7 @@ def repack_tied(model: torch.nn.Module) -> None:
     """Pack tied weights again for the second module that uses them (an output head tied to the embedding).
 
     ``reload_weights`` refreshes the shared parameter but not the head's packed copy of it (CPU kernels), so
-    the head would go on with the old weights.
+    the head would keep computing with the old weights.
     """
     owners: set[int] = set()
     for module in model.modules():

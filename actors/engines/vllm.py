@@ -79,7 +79,7 @@ class VllmEngine:
         except (RuntimeError, ValueError, OSError, TimeoutError) as error:
             raise EngineBroken(f"vLLM could not start on {model}: {error}") from error
         engine = cls(llm, config, version, scheduler)
-        await llm.collective_rpc("switch_expect", args=(str(model), config.prepare_weights))
+        await llm.collective_rpc("init_weight_updates", args=(str(model), config.prepare_weights))
         await llm.update_weight_version(str(version))
         return engine
 
@@ -199,15 +199,15 @@ class VllmEngine:
 
     async def _prepare(self, weights: Path) -> None:
         """Everything that can be done while sampling goes on."""
-        await self._llm.collective_rpc("switch_prepare", args=(str(weights),))
-        while not all(await self._llm.collective_rpc("switch_prepared")):
+        await self._llm.collective_rpc("prepare_weight_update", args=(str(weights),))
+        while not all(await self._llm.collective_rpc("weight_update_ready")):
             await asyncio.sleep(PREPARED_SECONDS)
 
     async def _switch(self, version: PolicyVersion) -> None:
         # The engine core's own calls: AsyncLLM.pause_generation adds a sleep of 20 ms to every pause.
         mode = "keep" if self._config.on_new_weights == "continue" else "abort"
         await self._llm.engine_core.pause_scheduler_async(mode=mode, clear_cache=False)
-        await self._llm.collective_rpc("switch_apply")
+        await self._llm.collective_rpc("apply_weight_update")
         await self._llm.update_weight_version(str(version))
         self._version = version
         await self._llm.resume_generation()

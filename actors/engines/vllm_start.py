@@ -38,7 +38,7 @@ def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, Schedule
         "enable_prefix_caching": config.prefix_caching,
         "seed": seed,
         "logprobs_mode": "processed_logprobs",
-        "worker_extension_cls": "actors.engines.vllm_worker.WeightSwitch",
+        "worker_extension_cls": "actors.engines.vllm_worker.WeightUpdates",
         "disable_log_stats": not config.engine_metrics,
         "use_tqdm_on_load": False,
     }

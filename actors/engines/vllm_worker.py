@@ -1,4 +1,4 @@
-"""Runs inside vLLM's worker processes: check new weights, then switch to them in place."""
+"""An extension of vLLM's worker processes: check new weights, then switch to them in place."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from actors.engines.double_buffer import Shadow, repack_tied
 
 Shapes = dict[str, tuple[int, ...]]
 
-# tqdm's own lock is a semaphore in /dev/shm, and it stays there when the process is killed.
+# tqdm's default lock is a semaphore in /dev/shm that outlives a killed process.
 tqdm.set_lock(threading.RLock())
 
 
-class WeightSwitch:
+class WeightUpdates:
     """Mixed into vLLM's Worker by ``worker_extension_cls``; called by ``collective_rpc``.
 
-    Where it can, it prepares new weights in a shadow while sampling goes on. Elsewhere
-    ``model_runner.reload_weights`` loads them in the pause: loaded weights are in kernel layout, where
+    Where possible, new weights are prepared in a second buffer while sampling continues. Elsewhere
+    ``model_runner.reload_weights`` loads them in the pause: the served weights are in kernel layout, where
     ``model.load_weights`` fails with a shape error.
     """
 
@@ -36,12 +36,12 @@ class WeightSwitch:
     _preparing: Future[list[tuple[str, torch.Tensor]]]
     _background: ThreadPoolExecutor
 
-    def switch_expect(self, folder: str, prepare: bool) -> int:
-        """Remember which tensors a version must consist of. Returns how many.
+    def init_weight_updates(self, folder: str, prepare: bool) -> int:
+        """Record which tensors a version must consist of; return how many.
 
         prepare: keep a second set of weights, where that works.
         """
-        # It warns at every reload of modules that own no weights of their own (rotary embedding, tied head).
+        # vLLM warns at every reload about modules without weights (rotary embedding, tied head).
         logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
         self._served = _shapes(Path(folder))
         self._background = ThreadPoolExecutor(1, thread_name_prefix="weights")
@@ -50,18 +50,18 @@ class WeightSwitch:
         self._shadow = Shadow(model, self.vllm_config) if shadowed else None
         return len(self._served)
 
-    def switch_prepare(self, folder: str) -> None:
-        """Begin to read the files, and to prepare them in the shadow; what is served does not change."""
+    def prepare_weight_update(self, folder: str) -> None:
+        """Start to read the files on a thread, into the second buffer if there is one."""
         self._preparing = self._background.submit(self._prepare, Path(folder))
 
-    def switch_prepared(self) -> bool:
-        """Whether that is done. Raises ValueError that names the first tensors that do not fit."""
+    def weight_update_ready(self) -> bool:
+        """Return whether the files are read. Raises ValueError naming the first tensors that do not fit."""
         if self._preparing.done():
             self._preparing.result()
         return self._preparing.done()
 
-    def switch_apply(self) -> None:
-        """Serve what was prepared. An error here leaves a mixture: the caller must end the engine."""
+    def apply_weight_update(self) -> None:
+        """Serve the new weights. An error leaves a mixture of both: the caller must end the engine."""
         from vllm.config import set_current_vllm_config
 
         tensors = self._preparing.result()

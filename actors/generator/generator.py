@@ -22,7 +22,7 @@ from actors.generator.heartbeat import Heart
 from actors.generator.metrics import GeneratorMetrics, observe_group
 from actors.generator.registry import Roster
 from actors.generator.wakeup import Bell
-from actors.generator.weight_loader import WeightWatch
+from actors.generator.weight_loader import WeightLoader
 from actors.generator.workload import Workload
 from actors.sampling.benchmark import AnswerRows, Benchmark, answer
 from actors.sampling.group_sampler import Graded, Graders, GroupSampler, Renderer
@@ -79,7 +79,7 @@ class Generator:
         self._threads = ThreadPoolExecutor(16, thread_name_prefix=name)
         self._bell = Bell(buffer.wait_bell)
         self._metrics = GeneratorMetrics(slot)
-        self._watch = WeightWatch(
+        self._loader = WeightLoader(
             name, engine, weights, buffer, self._call, self._metrics.loaded, self._metrics.not_loaded
         )
         self._activity = Activity()
@@ -139,7 +139,7 @@ class Generator:
             while True:
                 self.engine.check()
                 heard = self._bell.rings
-                await self._watch.look()
+                await self._loader.load_newest()
                 await self._bell.wait(heard, RECHECK_SECONDS)
         finally:
             await asyncio.to_thread(self._bell.close)
@@ -169,13 +169,13 @@ class Generator:
         EngineBroken.
         """
         try:
-            async with asyncio.timeout(seconds), self._watch.hold(version) as held:
+            async with asyncio.timeout(seconds), self._loader.freeze(version) as frozen:
                 answers = [await answer(self._sampler, benchmark, AT_ONCE) for benchmark in benchmarks]
         except TimeoutError:
             raise TimeoutError(f"benchmarks not answered in {seconds:.0f} s") from None
         finally:
             self._bell.ring()
-        return held, answers
+        return frozen, answers
 
     def report(self) -> Mapping[str, Any]:
         """JSON-able: version and lag, work in flight, tokens, seconds by cause of idleness, their ratio.
@@ -192,18 +192,18 @@ class Generator:
             "beat": self._beats,
             "progress": self.engine.stats().tokens + self._activity.responses,
             "version": str(self.engine.version),
-            "lag": self._watch.lag,
+            "lag": self._loader.lag,
             "groups_in_flight": len(self._work),
             "groups": dict(self._work.outcomes),
             **self._activity.report(),
-            "loads": self._watch.loads,
-            "load_failures": dict(self._watch.failures),
+            "loads": self._loader.loads,
+            "load_failures": dict(self._loader.failures),
         }
 
     async def _keep_current(self) -> None:
         while True:
             heard = self._bell.rings
-            if await self._watch.look(on_load=lambda: self._activity.note("sync")):
+            if await self._loader.load_newest(on_load=lambda: self._activity.note("sync")):
                 self._bell.ring()
             else:
                 await self._bell.wait(heard, RECHECK_SECONDS)
@@ -212,7 +212,7 @@ class Generator:
         """Keep ``groups_in_flight`` groups under way until the run stops or this generator drains."""
         while self._draining is None:
             heard = self._bell.rings
-            if self._watch.serves:
+            if self._loader.serves:
                 refused = await self._leasing.lease(self.engine.version)
             else:
                 refused = await self._not_ready()
@@ -242,7 +242,7 @@ class Generator:
         self.engine.check()
         self._beats += 1
         stats, idle = self.engine.stats(), self._activity.idle_seconds()
-        self._metrics.state(stats, self.engine.version.step, self._watch.lag, idle)
+        self._metrics.state(stats, self.engine.version.step, self._loader.lag, idle)
         if self._roster is not None:
             self._roster.post(self.report())
         return self._buffer.heartbeat(self.name, progress)

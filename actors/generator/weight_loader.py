@@ -19,7 +19,7 @@ from buffer.weights.base import WeightsError, WeightStore
 log = structlog.get_logger()
 
 RETRY_SECONDS = 5.0
-"""Before a version that could not be loaded is read again; a newer one is tried at once."""
+"""Delay before a version that could not be loaded is read again; a newer one is tried at once."""
 
 Call = Callable[..., Awaitable[Any]]
 """Runs a blocking function on a thread: ``await call(function, *arguments)``."""
@@ -29,12 +29,12 @@ class Announcements(Protocol):
     """Where new versions are announced (``buffer.store.RolloutBuffer``)."""
 
     def announced(self) -> PolicyVersion | None:
-        """The newest announced version; None before the first."""
+        """Return the newest announced version; None before the first."""
         ...
 
 
-class WeightWatch:
-    """Loads what is announced. A version that is torn, gone or does not fit leaves the old policy serving."""
+class WeightLoader:
+    """Loads announced versions. The old policy keeps serving if one is torn, gone or does not fit."""
 
     def __init__(
         self,
@@ -46,7 +46,8 @@ class WeightWatch:
         on_pause: Callable[[float], None] = lambda seconds: None,
         on_failure: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """on_pause hears how long sampling paused for each load, on_failure of each version not loaded."""
+        """on_pause: called with the seconds that sampling paused for a load. on_failure: called with the
+        error's name for each version that was not loaded."""
         self._on_pause = on_pause
         self._on_failure = on_failure
         self._name = name
@@ -61,7 +62,6 @@ class WeightWatch:
         self._retry_at = 0.0
         self.loads = 0
         self.failures: Counter[str] = Counter()
-        self.pauses: list[float] = []
 
     @property
     def current(self) -> bool:
@@ -80,10 +80,10 @@ class WeightWatch:
             return 0
         return max(0, self.announced.step - self._engine.version.step)
 
-    async def look(self, on_load: Callable[[], None] = lambda: None) -> bool:
-        """Load what is announced if it is newer, or else the newest there is. True if weights were loaded.
+    async def load_newest(self, on_load: Callable[[], None] = lambda: None) -> bool:
+        """Load the announced version if it is newer, or else the newest in the store. True if one was loaded.
 
-        ``on_load`` is called when loading begins. Raises EngineBroken.
+        on_load: called when loading begins. Raises EngineBroken.
         """
         self.announced = await self._call(self._buffer.announced)
         if self.announced is None or self.current or self._switching.locked():
@@ -98,7 +98,7 @@ class WeightWatch:
         return False
 
     @asynccontextmanager
-    async def hold(self, version: PolicyVersion) -> AsyncIterator[PolicyVersion]:
+    async def freeze(self, version: PolicyVersion) -> AsyncIterator[PolicyVersion]:
         """Wait until ``version`` or a newer one is loaded, then load nothing until the block ends."""
         async with self._loaded:
             await self._loaded.wait_for(lambda: self._engine.version >= version)
@@ -113,15 +113,17 @@ class WeightWatch:
                     return False
                 pause = await self._engine.load(fetched.version, fetched.path)
             except (WeightsError, WeightsRefused) as error:
-                self.failures[type(error).__name__] += 1
-                self._on_failure(type(error).__name__)
-                log.warning("weights not loaded", generator=self._name, version=str(wanted), error=str(error))
+                self._note_failure(wanted, error)
                 return False
         async with self._loaded:
             self._loaded.notify_all()
         log_facts.at(fetched.version)
         self.loads += 1
-        self.pauses.append(pause)
         self._on_pause(pause)
         log.info("weights loaded", generator=self._name, version=str(fetched.version), pause=round(pause, 4))
         return True
+
+    def _note_failure(self, wanted: PolicyVersion | None, error: Exception) -> None:
+        self.failures[type(error).__name__] += 1
+        self._on_failure(type(error).__name__)
+        log.warning("weights not loaded", generator=self._name, version=str(wanted), error=str(error))

@@ -11,6 +11,7 @@ import pytest
 
 from actors.engines.base import EngineBroken, SamplingLimits
 from actors.generator.generator import Generator
+from buffer.records.rollout import RolloutGroup
 
 
 async def trained(run: Any, generators: list[Generator], steps: int, first: int = 0) -> None:
@@ -89,21 +90,31 @@ def test_a_drained_generator_finishes_its_groups_and_another_takes_over(small_ru
     assert small_run.buffer.books().trained == 12
 
 
-def test_torn_weights_are_counted_and_the_old_policy_goes_on(small_run: Any) -> None:
+def test_torn_weights_are_counted_and_the_old_policy_is_sampled_meanwhile(small_run: Any) -> None:
+    from actors.engines.scripted import Script
+
     small_run.publish(0)
+    slow = Script(
+        text=lambda tokens: f"\\boxed{{{tokens[0] if tokens else ''}}}",
+        seconds_per_token=0.02,  # groups are still being sampled when the torn version is found
+        chunk_tokens=4,
+        length=lambda random: 32,
+    )
+
+    def tear(folder: Path) -> None:
+        (folder / "model.safetensors").write_bytes(b"not a tensor file")
 
     async def main() -> Generator:
-        generator = small_run.generator("one")
+        generator = small_run.generator("one", slow)
         running = asyncio.create_task(generator.run())
-        await asyncio.to_thread(small_run.train, 0)
-
-        def tear(folder: Path) -> None:
-            (folder / "model.safetensors").write_bytes(b"not a tensor file")
-
-        await asyncio.to_thread(small_run.train, 1, 60.0, tear)
+        await asyncio.to_thread(small_run.train, 0, 60.0, tear)
         await until(lambda: generator.report()["load_failures"])
-        await asyncio.to_thread(small_run.publish, 3)
-        await until(lambda: generator.report()["version"] == "1.3")
+        before = generator.report()
+        assert (before["version"], before["lag"]) == ("1.0", 1)
+        await until(lambda: generator.report()["tokens"] > before["tokens"])
+        await asyncio.to_thread(small_run.train, 1)
+        assert versions_of(small_run.groups[4:]) == {"1.0"}
+        await until(lambda: generator.report()["version"] == "1.2")
         await asyncio.to_thread(small_run.buffer.stop, "enough")
         await running
         await generator.close()
@@ -111,6 +122,11 @@ def test_torn_weights_are_counted_and_the_old_policy_goes_on(small_run: Any) -> 
 
     report = asyncio.run(main()).report()
     assert report["load_failures"].get("WeightsRefused", 0) >= 1
+
+
+def versions_of(groups: list[RolloutGroup]) -> set[str]:
+    """Return the versions that sampled any token of the groups."""
+    return {str(span.version) for group in groups for rollout in group.rollouts for span in rollout.spans}
 
 
 def test_an_engine_that_fails_ends_the_generator_with_its_own_words(small_run: Any) -> None:
