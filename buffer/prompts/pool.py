@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,14 +12,14 @@ from typing import Any, Literal, NamedTuple
 import redis
 
 from buffer.backend.functions import Argument, Functions
-from buffer.config import BufferConfig
-from buffer.prompts.snapshot import PoolState
+from buffer.config import BufferConfig, DifficultyConfig
+from buffer.prompts.snapshot import PoolState, prompts_in, unpack_snapshot
 from buffer.records.rollout import GroupId
 from buffer.records.versions import PolicyVersion
-from buffer.rules.difficulty import PromptHistory, SamplingBudget, worth_starting
+from buffer.rules.difficulty import PromptHistory, SamplingBudget, drawn_in_stage
 from buffer.rules.lease_monitor import Lease
 
-__all__ = ["Lease", "LeaseReply", "PoolStatistics", "PromptMeta", "PromptPool", "Refusal"]
+__all__ = ["Lease", "LeaseReply", "PoolStatistics", "PromptMeta", "PromptPool", "PromptRules", "Refusal"]
 
 Refusal = Literal["admission", "stale", "stopping", "exhausted", "paused"]
 """Why no (more) groups may start: no room within the staleness bound; the loaded weights are too old or of a
@@ -33,6 +34,19 @@ class PromptMeta(NamedTuple):
     prompt: int
     data_source: str
     pass_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRules:
+    """Which prompts a stage draws, and how often each data source."""
+
+    stage: int
+    difficulty: DifficultyConfig
+    mixture: Mapping[str, float]
+
+    def __str__(self) -> str:
+        """The rules as text; equal rules, equal text."""
+        return json.dumps([self.stage, self.difficulty.model_dump(), dict(self.mixture)], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +78,31 @@ class PromptPool:
         self._budget = SamplingBudget(config.difficulty.budget_low, config.difficulty.budget_high)
         self._lock = threading.Lock()
 
-    def fill(self, rows: Iterable[PromptMeta]) -> int:
-        """Add prompts worth starting; those the pool knows stay where they are. Returns how many were
-        added."""
+    def fill(self, rows: Iterable[PromptMeta], rules: PromptRules | None = None) -> int:
+        """Add the prompts that ``rules`` draw (default: the buffer's settings); returns how many were added.
+
+        Prompts that the pool knows stay in their state.
+        """
         self._functions.incarnation = ""  # whatever run Redis holds now
+        rules = rules or PromptRules(0, self._config.difficulty, self._config.mixture)
+        return self._add(self._drawn(rows, rules), rules)
+
+    def _add(self, rows: Iterable[PromptMeta], rules: PromptRules) -> int:
         by_source: dict[str, list[PromptMeta]] = {}
         for row in rows:
-            if worth_starting(row.pass_rate, self._config.difficulty):
-                by_source.setdefault(row.data_source, []).append(row)
+            by_source.setdefault(row.data_source, []).append(row)
         added = 0
         for source, members in by_source.items():
-            weight = self._config.mixture.get(source, 1.0)
+            weight = rules.mixture.get(source, 1.0)
             for start in range(0, len(members), _AT_ONCE):
                 added += self._fill_some(source, weight, members[start : start + _AT_ONCE])
         return added
+
+    def _drawn(self, rows: Iterable[PromptMeta], rules: PromptRules) -> list[PromptMeta]:
+        histories = self._functions.patiently(self._state().histories, "the prompts' histories")
+        return [
+            row for row in rows if drawn_in_stage(histories.get(row.prompt), row.pass_rate, rules.difficulty)
+        ]
 
     def _fill_some(self, source: str, weight: float, members: Sequence[PromptMeta]) -> int:
         words: list[Argument] = []
@@ -115,21 +140,49 @@ class PromptPool:
 
     def snapshot(self, live: Callable[[], Iterable[GroupId]]) -> dict[str, str]:
         """The pool, JSON-able, for the checkpoint. ``live``: ``RolloutBuffer.live``."""
-        state = self._state()
+        state = self._state(list(self.sources()))
         return dict(self._functions.patiently(lambda: state.read(live), "the pool's snapshot"))
 
-    def restore(self, snapshot: Mapping[str, str]) -> None:
-        """After a restore of the buffer and ``fill``: bring the pool to where ``snapshot`` was."""
-        self._state().write(snapshot)
+    def restore(
+        self, snapshot: Mapping[str, str], rows: Sequence[PromptMeta], rules: PromptRules | None = None
+    ) -> None:
+        """Fill an empty pool, after a restore of the buffer, and bring it to where ``snapshot`` was."""
+        content = unpack_snapshot(snapshot)
+        self._functions.incarnation = ""
+        rules = rules or PromptRules(0, self._config.difficulty, self._config.mixture)
+        self._state().write_histories(content)
+        kept = prompts_in(content) | {row.prompt for row in self._drawn(rows, rules)}
+        self._add((row for row in rows if row.prompt in kept), rules)
+        self._state().write(content)
 
-    def refilter(self) -> dict[str, int]:
-        """At a stage's first step: wake resting prompts, filter all by their pass rates; counts of what
-        moved."""
-        state = self._state()
-        return dict(self._functions.patiently(lambda: state.refilter(self._config.difficulty), "refilter"))
+    def enter_stage(self, rules: PromptRules, rows: Iterable[PromptMeta]) -> dict[str, int] | None:
+        """Draw by ``rules`` from the next lease on; returns how many prompts moved, None if they apply.
 
-    def _state(self) -> PoolState:
-        return PoolState(self._functions, list(self.sources()))
+        Filters all of ``rows`` by pass rate, wakes the resting ones and begins an epoch with the stage's
+        mixture. Call it before a generator may lease for the stage; an interrupted call can be repeated.
+        """
+        if self._rules_in_force() == str(rules):
+            return None
+        drawn = self._drawn(rows, rules)
+        added = self._add(drawn, rules)
+        sources = list(self.sources())
+        state = self._state(sources)
+        moved = self._functions.patiently(
+            lambda: state.refilter({row.prompt for row in drawn}), "the stage's prompts"
+        )
+        weights = [word for name in sources for word in (name, rules.mixture.get(name, 1.0))]
+        self._functions.call("enter_stage", str(rules), *weights)
+        return {"added": added, **moved}
+
+    def _rules_in_force(self) -> str:
+        key = self._functions.key("control")
+        found = self._functions.patiently(
+            lambda: self._functions.client.hget(key, "prompt_rules"), "the prompt rules"
+        )
+        return found.decode() if found else ""
+
+    def _state(self, sources: Sequence[str] = ()) -> PoolState:
+        return PoolState(self._functions, sources)
 
     def sources(self) -> dict[str, float]:
         """Weight of every data source that was filled."""

@@ -1,18 +1,17 @@
-"""What a checkpoint keeps of the prompt pool, and how a new stage looks at all prompts again."""
+"""The prompt pool as a whole: what a checkpoint keeps of it, and the filter at a stage's start."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import msgpack
 import zstandard
 
 from buffer.backend.functions import Argument, Functions
-from buffer.config import DifficultyConfig
 from buffer.records.rollout import GroupId
-from buffer.rules.difficulty import PromptHistory, fresh_standing
+from buffer.rules.difficulty import PromptHistory
 
 _AT_ONCE = 2000
 _STATES = ("drawn", "retired")
@@ -21,7 +20,7 @@ _STATES = ("drawn", "retired")
 class PoolState:
     """Reads and writes a pool as a whole, in pieces small enough not to hold up others."""
 
-    def __init__(self, functions: Functions, sources: Sequence[str]) -> None:
+    def __init__(self, functions: Functions, sources: Sequence[str] = ()) -> None:
         self._functions = functions
         self._client = functions.client
         self._sources = sources
@@ -29,7 +28,7 @@ class PoolState:
     def read(self, live: Callable[[], Iterable[GroupId]]) -> dict[str, str]:
         """The pool, JSON-able. Prompts of ``live`` groups count as not drawn: a restore would have lost
         them."""
-        epoch, quota, left = self._epoch()
+        epoch, rules, quota, left = self._epoch()
         sources = {source: self._source(source) for source in self._sources}
         unfinished = {group.prompt for group in live()}  # read last: what was drawn since is in neither
         for states in sources.values():
@@ -37,19 +36,20 @@ class PoolState:
             states["drawn"] = [prompt for prompt in states["drawn"] if prompt not in unfinished]
         content = {
             "epoch": epoch,
+            "rules": rules,
             "quota": quota,
             "left": left,
             "sources": sources,
-            "histories": [[int(prompt), history] for prompt, history in self._histories()],
+            "histories": [[int(prompt), history] for prompt, history in self._packed_histories()],
         }
         packed = zstandard.ZstdCompressor(level=3).compress(msgpack.packb(content))
         return {"pool": base64.b64encode(packed).decode()}
 
-    def _epoch(self) -> tuple[int, dict[str, int], dict[str, int]]:
+    def _epoch(self) -> tuple[int, str, dict[str, int], dict[str, int]]:
         key, client = self._functions.key, self._client
-        epoch = int(client.hget(key("control"), "epoch") or -1)
+        epoch, rules = (client.hget(key("control"), field) for field in ("epoch", "prompt_rules"))
         quota, left = client.hgetall(key("quota")), client.hgetall(key("left"))
-        return epoch, _counts(quota), _counts(left)
+        return int(epoch or -1), _text(rules), _counts(quota), _counts(left)
 
     def _source(self, source: str) -> dict[str, Any]:
         key = self._functions.key
@@ -60,15 +60,23 @@ class PoolState:
         resting = self._client.zscan_iter(key("resting", source), count=_AT_ONCE)
         return states | {"resting": [[int(prompt), int(epoch)] for prompt, epoch in resting]}
 
-    def _histories(self) -> Iterator[tuple[bytes, bytes]]:
+    def histories(self) -> dict[int, PromptHistory]:
+        """The record of every prompt that was sampled."""
+        return {int(prompt): PromptHistory.unpack(packed) for prompt, packed in self._packed_histories()}
+
+    def _packed_histories(self) -> Iterator[tuple[bytes, bytes]]:
         found: Iterator[tuple[bytes, bytes]] = self._client.hscan_iter(
             self._functions.key("history"), count=_AT_ONCE
         )
         return found
 
-    def write(self, snapshot: Mapping[str, str]) -> None:
-        """Bring a pool that was just filled to where ``snapshot`` was."""
-        content = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(base64.b64decode(snapshot["pool"])))
+    def write_histories(self, content: Mapping[str, Any]) -> None:
+        """Bring back the record of every prompt in a snapshot's ``content``."""
+        for some in _pieces(content["histories"]):
+            self._functions.call("restore_histories", *(word for row in some for word in row))
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Bring a pool that was just filled to where a snapshot's ``content`` was."""
         for source, states in content["sources"].items():
             for state in _STATES:
                 self.place(source, state, states[state])
@@ -76,11 +84,10 @@ class PoolState:
                 self.place(source, "resting", [p for p, until in states["resting"] if until == epoch], epoch)
         words: list[Argument] = []
         for source, quota in content["quota"].items():
-            left = content["left"].get(source, 0) + content["sources"].get(source, {}).get("returned", 0)
+            returned = content["sources"].get(source, {}).get("returned", 0) if quota else 0
+            left = content["left"].get(source, 0) + returned
             words += [source, quota, left]
-        self._functions.call("restore_epoch", content["epoch"], *words)
-        for some in _pieces(content["histories"]):
-            self._functions.call("restore_histories", *(word for row in some for word in row))
+        self._functions.call("restore_epoch", content["epoch"], content.get("rules", ""), *words)
 
     def place(self, source: str, state: str, prompts: Sequence[int], epoch: int = 0) -> int:
         """Move prompts of ``source`` to a state (ready, drawn, resting until ``epoch``, retired)."""
@@ -88,29 +95,36 @@ class PoolState:
             int(self._functions.call("place", source, state, epoch, *some)) for some in _pieces(prompts)
         )
 
-    def refilter(self, rules: DifficultyConfig) -> dict[str, int]:
-        """Look at every prompt that was sampled with a new stage's eyes; returns how many changed, by
-        standing."""
-        known = {
-            int(p): PromptHistory.unpack(h)
-            for p, h in self._client.hscan_iter(self._functions.key("history"))
-        }
+    def refilter(self, drawn: Set[int]) -> dict[str, int]:
+        """Make the prompts in ``drawn`` ready and retire all others; returns how many moved, by state."""
         moved = {"active": 0, "retired": 0}
         for source in self._sources:
             members = self._source(source)
-            resting, retired = [prompt for prompt, _ in members["resting"]], members["retired"]
-            ready = [
-                int(p) for p in self._client.sscan_iter(self._functions.key("ready", source), count=_AT_ONCE)
-            ]
-            woken = [p for p in (*resting, *retired) if _active(known.get(p), rules)]
-            out = [p for p in (*ready, *members["drawn"]) if not _active(known.get(p), rules)]
-            moved["active"] += self.place(source, "ready", woken)
-            moved["retired"] += self.place(source, "retired", out)
+            idle = [*(prompt for prompt, _ in members["resting"]), *members["retired"]]
+            ready = self._client.sscan_iter(self._functions.key("ready", source), count=_AT_ONCE)
+            active = [*map(int, ready), *members["drawn"]]
+            moved["active"] += self.place(source, "ready", [p for p in idle if p in drawn])
+            moved["retired"] += self.place(source, "retired", [p for p in active if p not in drawn])
         return moved
 
 
-def _active(history: PromptHistory | None, rules: DifficultyConfig) -> bool:
-    return history is None or fresh_standing(history, rules).name == "active"
+def unpack_snapshot(snapshot: Mapping[str, str]) -> dict[str, Any]:
+    """What ``PoolState.read`` packed."""
+    packed = base64.b64decode(snapshot["pool"])
+    content: dict[str, Any] = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(packed))
+    return content
+
+
+def prompts_in(content: Mapping[str, Any]) -> set[int]:
+    """The prompts that a snapshot's ``content`` names with their state; all others are ready."""
+    found: set[int] = set()
+    for states in content["sources"].values():
+        found.update(*(states[state] for state in _STATES), (prompt for prompt, _ in states["resting"]))
+    return found
+
+
+def _text(reply: Any) -> str:
+    return reply.decode() if reply else ""
 
 
 def _counts(reply: Mapping[Any, Any]) -> dict[str, int]:

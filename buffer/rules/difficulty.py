@@ -102,12 +102,16 @@ def standing(history: PromptHistory, rules: DifficultyConfig, epoch: int) -> Sta
     return ACTIVE
 
 
-def fresh_standing(history: PromptHistory, rules: DifficultyConfig) -> Standing:
-    """At a new stage: failures under the old limits are forgiven; the initial filter looks at the
-    posterior."""
-    if rules.retire_at is not None and history.last >= rules.retire_at:
-        return RETIRED
-    return ACTIVE if worth_starting(history.pass_rate, rules) else RETIRED
+def drawn_in_stage(history: PromptHistory | None, pass_rate: float | None, rules: DifficultyConfig) -> bool:
+    """Whether a stage that begins draws a prompt.
+
+    Its own record decides once it was sampled, the dataset's ``pass_rate`` before. Failures under the old
+    limits are forgiven; mastered prompts stay retired.
+    """
+    if history is None:
+        return worth_starting(pass_rate, rules)
+    mastered = rules.retire_at is not None and history.last >= rules.retire_at
+    return not mastered and worth_starting(history.pass_rate, rules)
 
 
 def promise(pass_rate: float) -> float:

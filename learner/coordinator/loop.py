@@ -53,7 +53,8 @@ class Learner:
         on_trained: Callable[[Claim], None] = lambda claim: None,
         extra_state: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """on_stage: called before a stage's first step is claimed, with the stage's index. on_trained: called
+        """on_stage: called with a stage's index before weights are published from which it may be sampled
+        (max_staleness steps before its first), and where a lineage begins. on_trained: called
         with a trained claim while its bodies can still be fetched. extra_state: what others want in each
         checkpoint's state.json (prompt pool, dataset digest), JSON-able."""
         self._schedule = schedule
@@ -69,6 +70,7 @@ class Learner:
         self._saver = Saver(checkpoints, buffer, ranks, extra_state)
         self._restarts = 0
         self._budget_halved = False
+        self._open: int | None = None
         self._clock = PhaseClock()
         self._stop = threading.Event()
         self.state = LearnerState()
@@ -113,7 +115,7 @@ class Learner:
         """One step; False if the stop came first."""
         self._clock = self._clock.carry_over("checkpoint")
         config = self._schedule.learner(self.version.step)
-        self._announce_stage()
+        self._log_stage()
         self._on_phase("wait")
         batch = self._batches.next(self.state, self._clock, self._stop)
         if batch is None:
@@ -131,11 +133,17 @@ class Learner:
         stop_if_too_many(self.state, config.nonfinite_limit, self._spoiled)
         return True
 
-    def _announce_stage(self) -> None:
+    def _log_stage(self) -> None:
         stage = self._schedule.index(self.version.step)
         if stage and self._schedule.start(stage) == self.version.step:
             log.info("stage begins", stage=stage, step=self.version.step)
+
+    def _open_stage(self) -> None:
+        """Open the stage whose groups may be sampled with the current version, unless it is open."""
+        stage = self._schedule.sampled_at(self.version.step, self._buffer.config.max_staleness)
+        if stage != self._open:
             self._on_stage(stage)
+            self._open = stage
 
     def _check_on_policy(self, stats: StepStats) -> None:
         if self._buffer.config.max_staleness == 0 and stats.fresh != stats.tokens:
@@ -155,6 +163,7 @@ class Learner:
 
     def _publish(self) -> Published:
         """Make the current version the one to sample with."""
+        self._open_stage()
         patience = self._ranks.config.publish_patience
         published = persistently(
             lambda: self._ranks.publish(self.version), StoreUnavailable, patience, self._stop
@@ -175,6 +184,7 @@ class Learner:
         self._buffer.remember(ledger)
         self.state = state.in_lineage(lineage.number)
         self._saver.saved = self.version if checkpoint is not None else None
+        self._open = None
         self._publish()
         log.info("lineage begun", version=str(self.version), parent=parent)
         return self.version

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from learner.config import LearnerConfig
 from rewards.settings import Settings
@@ -46,9 +46,17 @@ class StageConfig(Settings):
     entropy_cap: float | None = Field(None, ge=0)
     """Upper bound of the entropy coefficient in this stage; .inf: none."""
     pass_rate: tuple[float, float] | None = None
-    """Prompts whose pass rate (share of 0 to 1) lies outside leave the pool at this stage's start."""
+    """Only prompts whose pass rate lies strictly between these two shares are drawn in this stage; none:
+    buffer.difficulty.initial_low and initial_high."""
     mixture: dict[str, float] | None = None
-    """Weight of each data source in the draw; sources left out weigh 1."""
+    """Draws per prompt and epoch in this stage, by data source; sources left out have weight 1. None:
+    buffer.mixture."""
+
+    @model_validator(mode="after")
+    def _pass_rate_is_a_range(self) -> StageConfig:
+        if self.pass_rate is not None and not 0 <= self.pass_rate[0] < self.pass_rate[1] <= 1:
+            raise ValueError(f"pass_rate {list(self.pass_rate)}: needs 0 <= low < high <= 1")
+        return self
 
 
 _LEARNER_FIELDS = ("updates_per_batch", "lr", "clip_low", "clip_high", "kl")
@@ -72,6 +80,10 @@ class Schedule:
     def index(self, step: int) -> int:
         """The stage of step ``step``; steps beyond the schedule belong to its last stage."""
         return bisect_right(self._starts, step) - 1
+
+    def sampled_at(self, step: int, staleness: int) -> int:
+        """The last stage whose groups may be sampled with the weights that step ``step`` trains."""
+        return self.index(step + staleness)
 
     def stage(self, step: int) -> StageConfig:
         """The rules by which the groups of this step are sampled."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from actors.engines.base import SamplingLimits
 from actors.generator.generator import StageRules
+from buffer.config import BufferConfig
+from buffer.prompts.pool import PromptRules
 from buffer.prompts.row import Columns
 from buffer.rules.admission import BatchSchedule, StageBatch
+from learner.recipe.schedule import StageConfig
 from ops.config.schema import Config
 
 
@@ -39,6 +44,18 @@ def stage_rules(config: Config) -> tuple[StageRules, ...]:
         )
         for stage in config.stages
     )
+
+
+def prompt_rules(stages: Iterable[StageConfig], buffer: BufferConfig) -> tuple[PromptRules, ...]:
+    """Which prompts each stage draws: the buffer's settings with the stage's own in their place."""
+    rules = []
+    for index, stage in enumerate(stages):
+        difficulty, mixture = buffer.difficulty, buffer.mixture
+        if stage.pass_rate is not None:
+            low, high = stage.pass_rate
+            difficulty = difficulty.model_copy(update={"initial_low": low, "initial_high": high})
+        rules.append(PromptRules(index, difficulty, mixture if stage.mixture is None else stage.mixture))
+    return tuple(rules)
 
 
 def columns_of(config: Config) -> Columns:

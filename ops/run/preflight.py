@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from buffer.prompts.dataset import Dataset
+from buffer.rules.difficulty import drawn_in_stage
 from learner.checkpoint.checkpoint import Checkpoint
 from learner.coordinator.resume import ResumeRefused, check_resume
 from learner.memory import model_shape
+from ops.config.derived import prompt_rules
 from ops.config.schema import Config, ConfigError
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -65,3 +68,18 @@ def check_changes(checkpoint: Checkpoint, config: Config) -> dict[str, tuple[Any
         return check_resume(checkpoint.state(), config.learner, model_shape(config.model.path))
     except ResumeRefused as error:
         raise ConfigError(str(error)) from None
+
+
+def check_pass_rates(config: Config, problems: Dataset) -> None:
+    """Raise ConfigError for a stage whose range of pass rates leaves none of the training problems."""
+    for rules, stage in zip(prompt_rules(config.stages, config.buffer), config.stages, strict=True):
+        if any(drawn_in_stage(None, head.pass_rate, rules.difficulty) for head in problems.heads):
+            continue
+        low, high = rules.difficulty.initial_low, rules.difficulty.initial_high
+        setting = "buffer.difficulty.initial_low and initial_high"
+        if stage.pass_rate is not None:
+            setting = f"stages[{rules.stage}].pass_rate"
+        raise ConfigError(
+            f"no training problem has a pass rate between {low} and {high}: widen {setting}, "
+            "or set data.difficulty_model"
+        )

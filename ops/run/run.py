@@ -35,7 +35,7 @@ from ops.records.summary import Outcome, write_summary
 from ops.run.buffer_supervisor import BufferSupervisor
 from ops.run.evaluation import RunEvaluation
 from ops.run.fleet_supervisor import FleetSupervisor
-from ops.run.preflight import check_changes, check_model
+from ops.run.preflight import check_changes, check_model, check_pass_rates
 from ops.run.run_buffer import RunBuffer
 from ops.run.session import Session, generator_spec, open_session, rank_spec
 from ops.telemetry.metrics.run_metrics import RunMetrics
@@ -69,6 +69,7 @@ def run(config: Config, resume: Resume = "never", take_over: bool = False) -> di
     """
     check_model(config)
     problems = read_problems(config)
+    check_pass_rates(config, problems.train)
     with open_session(config, resume) as session:
         session.progress.say(f"training problems: {problems.train.summary()}")
         summary = Run(session, problems).run(take_over)
@@ -193,7 +194,7 @@ class Run:
             checkpoints=self._checkpoints,
             on_step=partial(self._on_step, parts.benchmarks),
             on_phase=self._metrics.on_phase,
-            on_stage=self._buffer.refilter,
+            on_stage=self._buffer.prompts.enter_stage,
             on_trained=self._rollouts.recorder(self._session.buffer),
             extra_state=self._buffer.pool_state,
         )

@@ -10,11 +10,11 @@ from typing import Any
 import structlog
 
 from buffer.prompts.dataset import Dataset
-from buffer.prompts.pool import PromptMeta, PromptPool
+from buffer.prompts.stages import StagedPrompts
 from buffer.store.rollout_buffer import Books, BufferRefusal, Lost
 from learner.checkpoint.checkpoint import Checkpoint
 from learner.checkpoint.lineages import largest_lineage
-from ops.config.derived import batch_schedule
+from ops.config.derived import batch_schedule, prompt_rules
 from ops.config.schema import ConfigError
 from ops.run.buffer_supervisor import INCUMBENT_SECONDS
 from ops.run.session import Session
@@ -28,10 +28,11 @@ class RunBuffer:
     def __init__(self, session: Session, train: Dataset, checkpoints: Path) -> None:
         """checkpoints: the folder whose lineages a restored buffer must not use again."""
         self._config = session.config
-        self._train = train
         self._checkpoints = checkpoints
         self._buffer = session.buffer
-        self._pool: PromptPool = session.connections.pool()
+        self._pool = session.connections.pool()
+        rules = prompt_rules(session.config.stages, session.config.buffer)
+        self.prompts = StagedPrompts(self._pool, train.heads, rules)
         self._last_books = Books()
 
     def refuse_incumbent(self) -> None:
@@ -58,23 +59,12 @@ class RunBuffer:
         if not known and (state is not None or last_books is not None):
             snapshot = None if state is None else state["buffer"]
             self._buffer.restore(snapshot, largest_lineage(self._checkpoints), last_books)
-        self._fill_pool(known)
-        if state is not None:
-            self._pool.restore(state["pool"])
-
-    def _fill_pool(self, known: bool) -> None:
-        heads = self._train.heads
-        added = self._pool.fill(PromptMeta(head.index, head.data_source, head.pass_rate) for head in heads)
-        if not (known or added):
-            rules = self._config.buffer.difficulty
-            raise ConfigError(
-                f"no training problem has a pass rate between {rules.initial_low} and {rules.initial_high}: "
-                "widen buffer.difficulty.initial_low and initial_high, or set data.difficulty_model"
-            )
-
-    def refilter(self, stage: int) -> None:
-        """Apply a new stage's rules to every prompt that was sampled."""
-        log.info("prompts filtered again", stage=stage, moved=self._pool.refilter())
+        step = 0 if checkpoint is None else checkpoint.version.step
+        stage = self._config.schedule.sampled_at(step, self._config.buffer.max_staleness)
+        if state is None:
+            self.prompts.fill(stage)
+        else:
+            self.prompts.restore(stage, state["pool"])
 
     def pool_state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of the prompt pool."""

@@ -16,12 +16,14 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before anything imports deepsp
 
 from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
-from buffer.prompts.pool import PromptMeta, PromptPool
-from buffer.records.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
+from buffer.prompts.dataset import RowHead
+from buffer.prompts.pool import PromptPool
+from buffer.prompts.stages import StagedPrompts
+from buffer.records.rollout import GroupId, GroupSummary, Rollout, RolloutGroup, VersionSpan
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.lease_monitor import Lease
-from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.store.rollout_buffer import Claim, RolloutBuffer
 from buffer.weights.base import StoreUnavailable
 from buffer.weights.disk import DiskWeights
 from learner.checkpoint.checkpoint import Checkpoints
@@ -33,6 +35,7 @@ from learner.rank_spec import RankOutOfMemory, RankSpec
 from learner.recipe.plan import StepPlan
 from learner.recipe.schedule import Schedule
 from learner.recipe.stats import StepStats
+from ops.config.derived import prompt_rules
 
 VOCABULARY = 29
 
@@ -217,7 +220,8 @@ class Run:
     def __init__(self, folder: Path, url: str, config: BufferConfig, schedule: Schedule, model: Path) -> None:
         self.folder, self.url, self.config, self.schedule, self.model = folder, url, config, schedule, model
         self.reports: list[StepReport] = []
-        self.stages: list[int] = []
+        self.claimed: list[list[GroupSummary]] = []
+        """The groups of each step that was trained."""
         self.alter: Callable[[RolloutGroup], RolloutGroup] = lambda group: group
         self.buffer = self.open_buffer()
         self._fed = threading.Event()
@@ -254,16 +258,22 @@ class Run:
         ]
         self.buffer.open(BatchSchedule(tuple(stages), self.schedule.length))
         pool = PromptPool(connect(self.config.redis, self.url), "run", self.config)
-        pool.fill([PromptMeta(index, "test", None) for index in range(4000)])
+        heads = [RowHead(index, ("even", "odd")[index % 2], (index // 2) / 2000) for index in range(4000)]
+        prompts = StagedPrompts(pool, heads, prompt_rules(self.schedule.stages, self.config))
+        prompts.fill(0)
         return Learner(
             schedule=self.schedule,
             buffer=self.buffer,
             ranks=ranks or LocalRanks(self.spec()),
             checkpoints=self.checkpoints,
             on_step=self.reports.append,
-            on_stage=self.stages.append,
+            on_stage=prompts.enter_stage,
+            on_trained=self._on_trained,
             **hooks,
         )
+
+    def _on_trained(self, claim: Claim) -> None:
+        self.claimed.append([group.summary for group in claim.groups])
 
     def wait_until_open(self) -> None:
         """Open the run's buffer, for a feeder that starts before the first learner."""
@@ -308,7 +318,7 @@ def leased_group(lease: Lease) -> RolloutGroup:
         )
         for i, r in enumerate(group.rollouts)
     ]
-    return RolloutGroup(lease.group, lease.stage, "test", group.prompt_tokens, tuple(rollouts))
+    return RolloutGroup(lease.group, lease.stage, lease.data_source, group.prompt_tokens, tuple(rollouts))
 
 
 @pytest.fixture

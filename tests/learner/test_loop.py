@@ -87,8 +87,31 @@ def test_stages_change_the_rules_exactly_at_their_step_and_survive_a_resume(make
     coefficients = [report.coefficient for report in run.reports]
     np.testing.assert_allclose(coefficients, [0.0, 0.01, 0.02, 0.022, 0.024, 0.034])
     assert [report.loss_kl > 0 for report in run.reports] == [False] * 4 + [True] * 2
-    assert run.stages == [1, 2]
     assert run.buffer.books().balanced
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_stage_trains_on_its_own_prompts_from_its_first_step_on(make_run, staleness):
+    """The range of pass rates and the mixture change at their step, and outlive a resume within the stage."""
+    stages = (
+        {"steps": 2, "pass_rate": (0.0, 0.5), "mixture": {"even": 0.0}},
+        {"steps": 3, "pass_rate": (0.4, 0.6), "mixture": {"odd": 0.0}},
+        {"steps": 2},
+    )
+    run = make_run(schedule(*stages), max_staleness=staleness, difficulty={"initial_low": 0.8})
+    learner = run.learner()
+    learner.begin()
+    run.feed()
+    learner.run(3, NEVER)
+    resumed = run.learner()
+    resumed.begin(run.checkpoints.newest())
+    resumed.run(7, NEVER)
+    trained = [[(g.data_source, (g.id.prompt // 2) / 2000) for g in groups] for groups in run.claimed]
+    assert len(trained) == 7
+    assert all(source == "odd" and 0 < rate < 0.5 for step in trained[:2] for source, rate in step)
+    assert all(source == "even" and 0.4 < rate < 0.6 for step in trained[2:5] for source, rate in step)
+    assert {source for step in trained[5:] for source, _ in step} == {"even", "odd"}
+    assert all(rate > 0.8 for step in trained[5:] for _, rate in step)
 
 
 def test_a_stop_abandons_the_wait_and_writes_a_checkpoint(make_run):

@@ -36,10 +36,18 @@ define('place', function(run, args)
     return moved
 end)
 
--- ARGV: incarnation, epoch, then per source its name, quota and draws left.
+-- ARGV: incarnation, rules, then per source its name and weight. The next draw begins an epoch by these weights.
+define('enter_stage', function(run, args)
+    redis.call('HSET', run.control, 'prompt_rules', args[2])
+    for i = 3, #args, 2 do redis.call('HSET', key(run, 'weight'), args[i], args[i + 1]) end
+    redis.call('DEL', key(run, 'left'), key(run, 'quota'))
+    return 1
+end)
+
+-- ARGV: incarnation, epoch, rules, then per source its name, quota and draws left.
 define('restore_epoch', function(run, args)
-    redis.call('HSET', run.control, 'epoch', args[2])
-    for i = 3, #args, 3 do
+    redis.call('HSET', run.control, 'epoch', args[2], 'prompt_rules', args[3])
+    for i = 4, #args, 3 do
         redis.call('HSET', key(run, 'quota'), args[i], args[i + 1])
         redis.call('HSET', key(run, 'left'), args[i], args[i + 2])
     end
