@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rewards.code.test_cases import plain_tests
+from rewards.math.references import references
 from rewards.reward import Problem
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
@@ -39,8 +40,8 @@ class BadRow(ValueError):
 class Row:
     """One problem. index: its number in the dataset, from 0, over all files, unusable rows counted too.
 
-    ground_truth: as the file has it; for ``code`` always a JSON string. pass_rate: the share of samples that
-    the named model got right, None where the row does not say.
+    ground_truth: as the file has it, perhaps several references; for ``code`` always a JSON string.
+    pass_rate: the share of samples that the named model got right, None where the row does not say.
     """
 
     index: int
@@ -174,7 +175,7 @@ def _ground_truth(answer: Any, ability: str) -> Any:
         answer = ""  # how table writers mark an empty cell
     if isinstance(answer, int | float):
         answer = str(answer)
-    if not answer or (isinstance(answer, str) and not answer.strip()):
+    if not answer or not (answer.strip() if ability == "code" else references(answer)):
         raise BadRow("has no answer")
     return answer
 

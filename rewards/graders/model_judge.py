@@ -16,6 +16,7 @@ from typing import Any
 
 from rewards.config import JudgeConfig
 from rewards.math.extract.final_answer import after_thought
+from rewards.math.references import references
 from rewards.reward import Problem, Score
 
 VERDICT = re.compile(r"\bverdict\b\W{0,6}(correct|incorrect|wrong)\b", re.I)
@@ -66,7 +67,7 @@ class JudgeReward:
         return score
 
     def _question(self, problem: Problem, answer: str) -> dict[str, str]:
-        reference = "" if problem.ground_truth is None else str(problem.ground_truth)
+        reference = "\nor\n".join(map(str, references(problem.ground_truth)))
         rubric = self._config.rubric or (WITH_REFERENCE if reference else WITHOUT_REFERENCE)
         return {"rubric": rubric, "question": problem.prompt, "reference": reference, "answer": answer}
 

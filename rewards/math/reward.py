@@ -17,6 +17,7 @@ from rewards.math.compare.compare import matches
 from rewards.math.compare.math_verify import agrees
 from rewards.math.extract.final_answer import final_answer
 from rewards.math.notation.notation import normalize
+from rewards.math.references import references
 from rewards.reward import Problem, Score
 
 DECIMAL_COMMA = re.compile(r"-?(?:\d{4,},\d{1,2}|0,\d+)")
@@ -33,7 +34,7 @@ class MathReward:
 
     def score(self, problem: Problem, response: str, *, truncated: bool = False) -> Score:
         """Grade one response. Of a ``truncated`` one only a box counts."""
-        golds = [gold for gold in _several(problem.ground_truth) if gold not in (None, "")]
+        golds = references(problem.ground_truth)
         if not golds:
             return Score(0.0, "error", "the row has no reference answer")
         boxed_only = self._config.answer == "boxed_only"
@@ -74,10 +75,6 @@ def says(gold: Any, answer: str, prompt: str = "") -> bool:
 def reference(gold: str) -> tuple[Answer, ...]:
     """What a reference can be taken to say; a group of responses shares it."""
     return tuple(readings(gold))
-
-
-def _several(gold: Any) -> Iterable[Any]:
-    return gold if isinstance(gold, list | tuple) else [gold]
 
 
 def _by_option(references: Iterable[Answer], answers: Iterable[Answer], listed: dict[str, str]) -> bool:

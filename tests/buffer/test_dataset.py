@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from buffer.prompts.dataset import DatasetError, NoUsableRow, read_dataset
 from buffer.prompts.row import BadRow, Columns, final_answer, read_row, without_none
 from rewards.code.test_cases import read_tests
+from rewards.config import MathConfig
+from rewards.math.reward import MathReward
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+CASES = SHARED.parent / "cases"
 
 
 def skywork(index: int, **changes: Any) -> dict[str, Any]:
@@ -76,6 +79,34 @@ def test_arrow_maps_read_as_mappings(tmp_path: Path) -> None:
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     assert read_dataset(tmp_path / "a.parquet", Columns(model="small"))[0].pass_rate == 0.5
+
+
+@pytest.mark.parametrize(
+    ("ground_truth", "response", "value"),
+    [
+        ('["2"]', "2", 1.0),
+        ("['2', '7']", "7", 1.0),
+        ("['2', '7']", "8", 0.0),
+        ("[2, 3]", "[2, 3]", 1.0),
+        ("[2, 3]", "2", 0.0),
+    ],
+)
+def test_the_text_of_a_list_is_graded_as_the_references_in_it(
+    ground_truth: str, response: str, value: float
+) -> None:
+    row = read_row(skywork(0, reward_model={"ground_truth": ground_truth}), 0, "", Columns())
+    assert MathReward(MathConfig()).score(row.problem, f"\\boxed{{{response}}}").value == value
+
+
+def test_the_released_rows_are_graded_right() -> None:
+    path = CASES / "datasets" / "skywork_math.jsonl"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not at hand")
+    grader = MathReward(MathConfig())
+    answers = [("2", "3"), (r"\sqrt{9}", "9"), ("0.5", "2"), ("[2, 3]", "2")]
+    for row, (right, wrong) in zip(read_dataset(path), answers, strict=True):
+        assert grader.score(row.problem, f"\\boxed{{{right}}}").value == 1.0
+        assert grader.score(row.problem, f"\\boxed{{{wrong}}}").value == 0.0
 
 
 def test_code_tests_stay_a_json_string(tmp_path: Path) -> None:
@@ -168,6 +199,8 @@ def test_named_columns_and_instruction() -> None:
         (skywork(0, prompt=["hello"]), "list of messages"),
         (skywork(0, reward_model={"style": "rule"}), "has no answer"),
         (skywork(0, reward_model={"ground_truth": None}), "has no answer"),
+        (skywork(0, reward_model={"ground_truth": '[""]'}), "has no answer"),
+        (skywork(0, reward_model={"ground_truth": [None, ""]}), "has no answer"),
         (skywork(0, extra_info={"model_difficulty": {"small": 17}}), "from 0 to 16"),
     ],
 )

@@ -9,7 +9,15 @@ from rewards.math.extract.final_answer import final_answer
 BOXED = [
     (r"so \boxed{\frac{1}{2}} it is", r"\frac{1}{2}"),
     (r"\boxed{1} then \boxed{2}", "2"),
-    (r"\boxed{5} and, as asked, in \boxed{}", "5"),
+    (r"\boxed{5} and, as asked, in \boxed{}", None),
+    (r"\boxed{5}, so \boxed{ \, }", None),
+    (r"\boxed{5} or \boxed{\text{}}", None),
+    (r"\boxed{5} or \boxed{\boxed{}}", None),
+    (r"\boxed{5}, and finally \boxed{6", None),
+    (r"\boxed{}, \boxed{5}", "5"),
+    (r"First \boxed{4, no: \boxed{5}", "5"),
+    (r"\boxed{" * 3000 + r"5 \boxed{6}", "6"),
+    (r"\boxed{\{\}}", r"\{\}"),
     (r"\boxed{\boxed{7}}", "7"),
     (r"\boxed {8}", "8"),
     (r"\fbox{9}", "9"),
@@ -45,6 +53,8 @@ def test_boxes(response: str, answer: str | None) -> None:
 
 STATED = [
     ("The answer is 12.", "12"),
+    ("\\boxed{}\n**Answer: D**", "D"),
+    ("The answer is 7. So \\boxed{}", None),
     ("**Answer:** $\\frac{1}{2}$", "\\frac{1}{2}"),
     ("Final answer: 3.5\n", "3.5"),
     ("The answer is 5 because it must be.", "5"),

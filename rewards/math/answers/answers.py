@@ -96,10 +96,36 @@ class Based:
 
 
 @dataclass(frozen=True, slots=True)
+class Congruence:
+    """``name`` leaves one of ``residues`` modulo ``modulus``; "" is any name."""
+
+    name: str
+    residues: frozenset[int]
+    modulus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A time of day. hours: on the 24-hour clock; two where neither am nor pm is given."""
+
+    hours: frozenset[int]
+    minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class Date:
+    """A day; ``year`` is None where the answer gives none."""
+
+    month: int
+    day: int
+    year: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Raw:
     """Text that nothing here reads; equal only to the same text."""
 
     text: str
 
 
-Answer = Quantity | Word | Choice | Group | Region | Named | Relation | Based | Raw
+Answer = Quantity | Word | Choice | Group | Region | Named | Relation | Based | Congruence | Time | Date | Raw

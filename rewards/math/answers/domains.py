@@ -26,8 +26,15 @@ PREAMBLE = re.compile(
 """What only says which kind of thing follows."""
 
 
+SENTENCE = re.compile(
+    r"^(\\text\{)?\s*(?:the|our)(?:\s+[a-z]+){1,4}\s+(?:is|are|equals)\s*:?\s+(?!not\b)(\})?", re.I
+)
+"""The beginning of a sentence that ends in the answer: "The answer is"."""
+
+
 def unquantified(text: str) -> str:
     """Without what only says which values a parameter takes; an integer one is called k."""
+    text = SENTENCE.sub(lambda match: "" if match[2] else match[1] or "", text)
     text = PREAMBLE.sub("", text)
     text = QUANTIFIED.sub("", text).strip() or text
     domain = DOMAIN.search(text)

@@ -40,6 +40,9 @@ PLAIN_UNIT = re.compile(
     r"^(?P<value>.*[\d)}])(?P<gap>\s*)"
     r"(?P<unit>[a-zA-Z][a-zA-Z. ]*(?:\^\{?\d\}?)?(?:/[a-zA-Z]+(?:\^\{?\d\}?)?)?)$"
 )
+_PART = r"\{\s*(?:\\text\{\s*)?([a-zA-Z]+)\s*\}?(\^\{?\d\}?)?\s*\}"
+UNIT_FRACTION = re.compile(rf"(?<=[\d)}}])\s*\\frac\s*{_PART}\s*{_PART}$")
+"""A unit written as a fraction: 15 \\frac{km}{h}."""
 HAN_UNIT = re.compile(r"^(?P<value>.*[\d)}%])\s*(?P<unit>[一-鿿/]{1,6})$")
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SCALED = re.compile(
@@ -143,6 +146,9 @@ def spelled_quantity(text: str) -> Quantity | None:
 
 def plain_unit(text: str) -> Quantity | None:
     """A number followed by a unit without markup ("15 cm"), where the letters could also be variables."""
+    fraction = UNIT_FRACTION.search(text)
+    if fraction and is_known(fraction[1]) and is_known(fraction[3]):
+        text = f"{text[: fraction.start()]} {fraction[1]}{fraction[2] or ''}/{fraction[3]}{fraction[4] or ''}"
     match = PLAIN_UNIT.match(text)
     if not match or not (match["gap"] or len(match["unit"]) > 1):
         return None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from rewards.math.answers.answers import Answer, Group, Named, Quantity, Raw, Region, Word
 from rewards.math.answers.bases import read_based
 from rewards.math.answers.choices import read_choices
+from rewards.math.answers.congruences import read_congruence
 from rewards.math.answers.domains import unquantified
 from rewards.math.answers.literals import read_literal
 from rewards.math.answers.quantity import plain_unit, read_quantity, spelled_quantity
@@ -123,7 +124,7 @@ def _literal(text: str, depth: int) -> Answer | None:
         taken = _structure(left_out[2], depth)
         region = complement(Group("set", taken.items)) if isinstance(taken, Group) else None
         return region and replace(region, name=left_out[1])
-    return read_literal(text)
+    return read_literal(text) or read_congruence(text)
 
 
 def _list(text: str, depth: int) -> Answer | None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from fractions import Fraction
 
 from rewards.math.answers.answers import Answer, Group, Named, Quantity, Region, Relation, Span
 from rewards.math.answers.regions import intersection, union
 from rewards.math.notation.parser import parse
 from rewards.math.notation.scanner import Unreadable
 from rewards.math.notation.trees import Tree, number, subtract, variables
-from rewards.math.values.arithmetic import TooLarge
 from rewards.math.values.equality import close, constant, equal, real_constant
-from rewards.math.values.evaluate import CONSTANTS, Point, value
+from rewards.math.values.evaluate import CONSTANTS, linear
 
 NAME = re.compile(
     r"(?:\\?[a-zA-Z]+'*|\\(?:vec|bar|hat|overline|angle|triangle|mathbf|mathcal)\s*\{?\s*[a-zA-Z']+\s*\}?)"
@@ -25,7 +23,18 @@ LABEL = re.compile(
     r"(?:\\text\{[^{}]*\}\s*)+(?:_(?:\w|\{[^{}]*\}))?|\|[A-Za-z]{1,2}\||[a-zA-Z]{4,}(?: [a-zA-Z]+)*"
 )
 SEGMENT = re.compile(r"\\?(?:angle|triangle|overline)?\s*\{?[A-Z]{2,4}\}?")
-DERIVATIVE = re.compile(r"\\frac\s*\{\s*(?:d|\\partial)\s*\w\s*\}\s*\{\s*(?:d|\\partial)\s*\w\s*\}")
+PARTIAL = re.compile(r"\\frac\s*\{\s*\\partial\s*\w\s*\}\s*\{\s*\\partial\s*\w\s*\}")
+DERIVATIVES = [
+    re.compile(pattern)
+    for pattern in (
+        r"\\frac\s*\{\s*d\s*(?:\^\{?(?P<order>[23])\}?)?\s*(?P<function>[a-zA-Z])(?:\s*\(\w\))?\s*\}"
+        r"\s*\{\s*d\s*(?P<variable>[a-z])\s*(?:\^\{?[23]\}?)?\s*\}",
+        r"\\frac\s*\{\s*d\s*(?:\^\{?(?P<order>[23])\}?)?\s*\}\s*\{\s*d\s*(?P<variable>[a-z])\s*(?:\^\{?[23]\}?)?\s*\}"
+        r"\s*\(?\s*(?P<function>[a-zA-Z])(?:\s*\(\w\))?\s*\)?",
+        r"(?P<order>)d(?P<function>[a-z])\s*/\s*d(?P<variable>[a-z])",
+    )
+]
+"""A derivative as a quotient of differentials or as an operator."""
 TUPLE_OF_NAMES = re.compile(r"\(?\s*[a-zA-Z](?:_\{?\w+\}?)?(?:\s*[,:]\s*[a-zA-Z](?:_\{?\w+\}?)?)+\s*\)?")
 COMPUTED = re.compile(r"\\(?:int|iint|oint|lim)(?![a-z])")
 """What begins a side that is computed elsewhere, so that its value is the other side."""
@@ -103,8 +112,16 @@ def name_of(side: str) -> tuple[str, tuple[str, ...]] | None:
         return applied[1], tuple(part.strip() for part in applied[2].split(","))
     if NAME.fullmatch(side) and (len(re.sub(r"_.*|\\[a-z]+|\W", "", side)) <= 1 or SEGMENT.fullmatch(side)):
         return (side, ()) if side not in ("e", "i", r"\pi", r"\infty") else None
-    if SEGMENT.fullmatch(side) or DERIVATIVE.fullmatch(side) or LABEL.fullmatch(side):
+    if SEGMENT.fullmatch(side) or PARTIAL.fullmatch(side) or LABEL.fullmatch(side):
         return side, ()
+    return _derivative(side)
+
+
+def _derivative(side: str) -> tuple[str, tuple[str, ...]] | None:
+    """dy/dx as y' of x."""
+    for pattern in DERIVATIVES:
+        if found := pattern.fullmatch(side):
+            return found["function"] + "'" * int(found["order"] or 1), (found["variable"],)
     return None
 
 
@@ -164,16 +181,10 @@ def _linear(relation: Relation) -> Region | None:
     if len(names) != 1 or relation.sign == "!=":
         return None
     name = next(iter(names))
-    try:
-        found = [value(relation.difference, Point(bound={name: Fraction(x)})) for x in range(4)]
-    except TooLarge:
+    line = linear(relation.difference, name)
+    if line is None or line[1] == 0:
         return None
-    values = [v for v in found if isinstance(v, Fraction)]
-    if len(values) < len(found):
-        return None
-    start, slope = values[0], values[1] - values[0]
-    if slope == 0 or [v - start for v in values] != [slope * x for x in range(4)]:
-        return None
+    start, slope = line
     sign = ">" if slope > 0 else "<"
     closed = {">": r"\ge", "<": r"\le"}[sign] if relation.sign == ">=" else sign
     return _half_line(name, closed, number(-start / slope))

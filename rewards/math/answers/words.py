@@ -18,6 +18,14 @@ SYNONYMS = {
 }  # fmt: skip
 """One spelling for answers that say the same. Values in LaTeX are read as mathematics."""
 
+NO_SOLUTION = re.compile(
+    r"(?:there (?:is|are|exists?) )?no (?:real |such )?(?:solutions?|values?|numbers?)(?: exists?| at all)?"
+)
+NUMBER_KIND = re.compile(
+    r"(?:all )?(?:the )?(?P<kind>(?:\w+ )?(?:prime|composite|even|odd))s?(?: (?:numbers?|integers?))?"
+)
+"""Numbers named by what they are: "all primes", "prime numbers", "a prime"."""
+
 _SMALL = [
     "zero",
     "one",
@@ -57,7 +65,10 @@ def as_words(text: str) -> str | None:
     if not re.fullmatch(r"[^\W\d_]+(?: [^\W\d_]+)*", plain) or not _is_wordy(plain, text):
         return None
     plain = re.sub(r"^(?:the|an|a) (?!and\b|or\b)(?=\w)", "", plain)
-    return SYNONYMS.get(plain, plain)
+    if NO_SOLUTION.fullmatch(plain):
+        return r"\emptyset"
+    kind = NUMBER_KIND.fullmatch(plain)
+    return kind["kind"] if kind else SYNONYMS.get(plain, plain)
 
 
 def _is_wordy(plain: str, text: str) -> bool:

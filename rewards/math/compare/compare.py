@@ -6,6 +6,8 @@ from rewards.math.answers.answers import (
     Answer,
     Based,
     Choice,
+    Congruence,
+    Date,
     Group,
     Named,
     Quantity,
@@ -13,10 +15,12 @@ from rewards.math.answers.answers import (
     Region,
     Relation,
     Span,
+    Time,
     Word,
 )
+from rewards.math.answers.congruences import as_congruence
 from rewards.math.answers.regions import interval
-from rewards.math.compare.compare_groups import same_group
+from rewards.math.compare.compare_groups import same_group, same_time
 from rewards.math.compare.compare_quantities import same_quantity
 from rewards.math.notation.trees import Tree, renamed, subtract, variables
 from rewards.math.values.equality import constant, equal, proportional, same_equation
@@ -29,8 +33,14 @@ def matches(gold: Answer, answer: Answer) -> bool:
         return True
     if isinstance(gold, Choice) or isinstance(answer, Choice):
         return _choice(gold, answer)
+    if isinstance(gold, Congruence) or isinstance(answer, Congruence):
+        return _congruence(gold, answer)
     if isinstance(gold, Named) or isinstance(answer, Named):
         return _named(gold, answer)
+    if isinstance(gold, Time) or isinstance(answer, Time):
+        return same_time(gold, answer)
+    if isinstance(gold, Date) and isinstance(answer, Date):
+        return (gold.month, gold.day) == (answer.month, answer.day) and gold.year in (None, answer.year)
     if isinstance(gold, Region) or isinstance(answer, Region):
         return _region(gold, answer)
     if isinstance(gold, Group) or isinstance(answer, Group):
@@ -58,6 +68,13 @@ def _choice(gold: Answer, answer: Answer) -> bool:
     if not isinstance(answer, Choice):
         return False
     return _is_letter(gold, answer.letter) or (answer.value is not None and matches(gold, answer.value))
+
+
+def _congruence(gold: Answer, answer: Answer) -> bool:
+    left, right = as_congruence(gold), as_congruence(answer)
+    if left is None or right is None or (left.modulus, left.residues) != (right.modulus, right.residues):
+        return False
+    return left.name == right.name or (right.name == "" and isinstance(answer, Quantity))
 
 
 def _is_letter(answer: Answer, letter: str) -> bool:
@@ -101,6 +118,8 @@ def _symbol(name: str) -> Tree:
 def _functions(gold: Named, answer: Named) -> bool:
     """f(x) = x^2 and f(t) = t^2 are the same; y = x^2 says it too; f(2) = 5 and f(3) = 5 are not."""
     value = answer.value
+    if gold.name.count("'") != answer.name.count("'"):
+        return False  # a function is not its derivative
     if gold.parameters and answer.parameters:
         names = dict(zip(answer.parameters, gold.parameters, strict=False))
         alike = gold.name == answer.name and len(gold.parameters) == len(answer.parameters)

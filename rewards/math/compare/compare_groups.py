@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rewards.math.answers.answers import Answer, Group, Named, Quantity, Word
+from rewards.math.answers.answers import Answer, Group, Named, Quantity, Time, Word
+from rewards.math.answers.literals import unmarked_time
 from rewards.math.compare.compare_quantities import same_quantity
 from rewards.math.notation.trees import Tree, number
-from rewards.math.values.equality import equal
+from rewards.math.values.arithmetic import Value
+from rewards.math.values.equality import constant, equal
 
 Match = Callable[[Answer, Answer], bool]
 
@@ -132,6 +134,25 @@ def _proportion(gold: Sequence[Answer], answer: Sequence[Answer]) -> bool:
     return all(
         equal(("mul", left[0], b), ("mul", right[0], a)) for a, b in zip(left[1:], right[1:], strict=True)
     )
+
+
+def same_time(gold: Answer, answer: Answer) -> bool:
+    """Whether two answers, at least one of them with am or pm, are the same time of day."""
+    left, right = _as_time(gold), _as_time(answer)
+    if left is None or right is None:
+        return False
+    return left.minute == right.minute and not left.hours.isdisjoint(right.hours)
+
+
+def _as_time(answer: Answer) -> Time | None:
+    if isinstance(answer, Time):
+        return answer
+    if not isinstance(answer, Group) or answer.kind != "ratio":
+        return None
+    numbers: list[Value] = [constant(item.tree) for item in answer.items if isinstance(item, Quantity)]
+    if len(numbers) != 2 or numbers[0] not in range(25) or numbers[1] not in range(60):
+        return None
+    return unmarked_time(int(numbers[0]), int(numbers[1]))
 
 
 def _is_time(trees: Sequence[Tree]) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rewards.math.notation.split import matching_brace
+from rewards.math.notation.split import brace_pairs
 
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
+EMPTY = re.compile(r"(?:\s|[$~]|\\[,;:! ]|\\q?quad|\\text\{\s*\})*")
+"""The content of a box without an answer."""
 JOINER = re.compile(
     r"(?:[\s,;、$]|\\q?quad)*(?:\\text\{\s*)?(?:and|or|和|或|与)?\s*\}?(?:[\s,;、$]|\\q?quad)*"
     r"(?:\\?[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?[\s$]*"
@@ -102,30 +104,33 @@ def _first_turn(response: str) -> str:
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
-    """(start, end, content) of each non-empty outermost box."""
-    end = 0
+    """Yield (start, end, content) of each outermost box; the content of an unclosed box is empty."""
+    end, closing = 0, brace_pairs(text) if BOX.search(text) else {}
     for match in BOX.finditer(text):
         if match.start() < end:
             continue
-        close = matching_brace(text, match.end() - 1)
-        if close < 0:
-            return
+        close = closing.get(match.end() - 1)
+        if close is None:
+            yield match.start(), match.end(), ""
+            continue
         end = close + 1
         content = text[match.end() : close]
         if inner := [box for _, _, box in _boxes(content)]:
             content = inner[-1] if BOX.match(content.strip()) else content.replace("\\boxed", "")
-        if content.strip():
-            yield match.start(), end, content
+        yield match.start(), end, content
 
 
 def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str | None:
-    """The last box, with those before it that only a comma or an "and" separates from it."""
-    if not boxes:
+    """Return the last box, with those before it that only a comma or an "and" separates from it.
+
+    An empty or unclosed last box is no answer, whatever stands in the boxes before it.
+    """
+    if not boxes or EMPTY.fullmatch(boxes[-1][2]):
         return None
     answers = [boxes[-1][2]]
     for before, after in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
         between = text[before[1] : after[0]]
-        if len(between) > 40 or not JOINER.fullmatch(between):
+        if len(between) > 40 or not JOINER.fullmatch(between) or EMPTY.fullmatch(before[2]):
             break
         answers.insert(0, before[2])
     return answers[0] if len(set(answers)) == 1 else " , ".join(answers)

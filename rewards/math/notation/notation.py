@@ -21,7 +21,7 @@ SYMBOLS = {
     "℃": r"\text{°C}", "‰": r"\text{permille}", "√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ", "μ": r"\mu ",
     "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "º": r"^\circ ", "˚": r"^\circ ",
-    "∶": ":", "ℯ": "e", "ⅈ": "i",
+    "≡": r"\equiv ", "∶": ":", "ℯ": "e", "ⅈ": "i",
 }  # fmt: skip
 
 

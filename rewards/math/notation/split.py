@@ -57,6 +57,21 @@ def bracketed(text: str) -> tuple[str, str, str] | None:
     return None
 
 
+def brace_pairs(text: str) -> dict[int, int]:
+    """Return the index of the closing brace by that of its opening one, for all that are closed.
+
+    Escaped braces do not count.
+    """
+    opened: list[int] = []
+    pairs: dict[int, int] = {}
+    for match in _BRACE.finditer(text):
+        if match.group() == "{":
+            opened.append(match.start())
+        elif match.group() == "}" and opened:
+            pairs[opened.pop()] = match.start()
+    return pairs
+
+
 def matching_brace(text: str, start: int) -> int:
     """Index of the brace that closes the one at ``start``; escaped braces do not count; -1 if there is
     none."""

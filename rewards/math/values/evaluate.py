@@ -93,6 +93,19 @@ def value(tree: Tree, point: Point) -> Value | None:
         return None  # mpmath has its own ways to say that a value does not exist
 
 
+def linear(tree: Tree, name: str) -> tuple[Fraction, Fraction] | None:
+    """Return (start, slope) of an expression that is linear in ``name``, its one variable."""
+    try:
+        found = [value(tree, Point(bound={name: Fraction(x)})) for x in range(4)]
+    except TooLarge:
+        return None
+    values = [v for v in found if isinstance(v, Fraction)]
+    if len(values) < len(found):
+        return None
+    start, slope = values[0], values[1] - values[0]
+    return (start, slope) if [v - start for v in values] == [slope * x for x in range(4)] else None
+
+
 def evaluate(tree: Tree, point: Point) -> Value:
     """The value at ``point``. Raises Undefined or TooLarge."""
     point.steps += 1
