@@ -10,7 +10,7 @@ from rich.console import Console
 
 from buffer.records.versions import PolicyVersion
 from ops.display.console import stderr
-from ops.records.evaluations import Accuracy
+from ops.records.evaluations import When
 
 if TYPE_CHECKING:
     from actors.sampling.benchmark import Evaluation
@@ -42,12 +42,11 @@ class Progress:
         """A phase begins; the seconds since the start before it."""
         self._console.print(f"[dim]{time.monotonic() - self._begun:6.1f} s[/]  {text}")
 
-    def accuracy(self, result: Accuracy) -> None:
-        """An accuracy was measured."""
-        error = 100 * result.standard_error
+    def accuracy(self, when: When, result: Evaluation) -> None:
+        """Print the accuracy on the test problems."""
         self.say(
-            f"accuracy {result.when} training: [bold]{100 * result.accuracy:.1f} %[/] "
-            f"± {error:.1f} ({result.samples} samples)"
+            f"accuracy {when} training: [bold]{100 * result.avg:.1f} %[/] "
+            f"± {100 * result.standard_error:.1f} ({result.problems} problems, {result.k} responses each)"
         )
 
     def benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:

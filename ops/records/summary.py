@@ -10,7 +10,7 @@ from typing import Any, Literal
 import structlog
 
 from buffer.rules.books import Books
-from ops.records.evaluations import Accuracy, Evaluations
+from ops.records.evaluations import Evaluations, graded
 from ops.records.folder import RunFolder, read_lines, write_atomically
 
 log = structlog.get_logger(__name__)
@@ -40,7 +40,7 @@ def write_summary(
     """Write and return the summary. ``generator``: totals of the generators in this life."""
     steps = steps_of(folder.steps)
     evaluations = Evaluations(folder.evaluations)
-    before, after = evaluations.last("before"), evaluations.last("after")
+    before, after = evaluations.accuracy("before"), evaluations.accuracy("after")
     seconds = sum(total_seconds(step) for step in steps)
     waited = sum(step["seconds"].get("wait", 0.0) for step in steps)
     first, last = (steps[0], steps[-1]) if steps else ({}, {})
@@ -49,7 +49,7 @@ def write_summary(
         "accuracy_before": _value(before),
         "accuracy_after": _value(after),
         "benchmarks": evaluations.benchmarks(),
-        "evaluation_samples": after.samples if after else before.samples if before else 0,
+        "evaluation_samples": graded(after) if after else graded(before) if before else 0,
         "steps": len(steps),
         "lineage": last.get("lineage"),
         "train_seconds": round(seconds, 2),
@@ -77,8 +77,8 @@ def total_seconds(step: Mapping[str, Any]) -> float:
     return float(sum(step["seconds"].values()))
 
 
-def _value(result: Accuracy | None) -> float | None:
-    return None if result is None else round(result.accuracy, 4)
+def _value(result: Mapping[str, Any] | None) -> float | None:
+    return None if result is None else round(result["avg"], 4)
 
 
 def _mean(values: Any) -> float | None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from actors.sampling.benchmark import Benchmark, Evaluation
+from actors.sampling.benchmark import Benchmark, Evaluation, summarize
 from buffer.records.versions import PolicyVersion
 from ops.config.derived import stage_rules
 from ops.evaluation.live import EvaluationHost, LiveEvaluation, benchmarks_of
 from ops.evaluation.problems import Problems, take_evenly
-from ops.records.evaluations import Evaluations, When, accuracy
+from ops.records.evaluations import Evaluations, When
 from ops.run.session import Session, generator_spec
 from ops.telemetry.metrics.run_metrics import RunMetrics
 
@@ -42,7 +42,7 @@ class RunEvaluation:
     @property
     def begun(self) -> bool:
         """Whether the accuracy before training is known."""
-        return self._evaluations.last("before") is not None
+        return self._evaluations.accuracy("before") is not None
 
     def accuracy(self, fleet: Fleet, when: When, version: PolicyVersion) -> None:
         """On the test problems, by all generators; waits for them."""
@@ -55,10 +55,10 @@ class RunEvaluation:
         rows, samples = take_evenly(self._problems.test, self._config.data.test_samples)
         limits = stage_rules(self._config)[-1 if when == "after" else 0].limits
         test = Benchmark("test", tuple(rows), samples, replace(limits, deadline=None))
-        result = accuracy(when, version, fleet.answers(version, test, EVALUATION_SECONDS))
-        self._evaluations.add(result)
-        self._metrics.evaluated("test", samples, result.accuracy, version.step)
-        self._session.progress.accuracy(result)
+        result = summarize(fleet.answers(version, test, EVALUATION_SECONDS))
+        self._evaluations.add_accuracy(when, version, result)
+        self._metrics.evaluated("test", result.k, result.avg, version.step)
+        self._session.progress.accuracy(when, result)
 
     @contextmanager
     def live(self, fleet: Fleet) -> Iterator[LiveEvaluation]:

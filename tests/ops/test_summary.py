@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from actors.sampling.benchmark import Answer, summarize
 from buffer.records.versions import PolicyVersion
 from buffer.rules.books import Books
 from ops.display.progress import bars
-from ops.records.evaluations import Evaluations, accuracy
+from ops.records.evaluations import Evaluations
 from ops.records.folder import RunFolder, append_line
 from ops.records.summary import steps_of, write_summary
-from rewards.reward import Score
 
 
 def step(number: int, lineage: int = 1, wait: float = 1.0, stale: float = 0.5) -> dict[str, object]:
@@ -43,13 +43,16 @@ def test_the_summary_adds_up(folder: RunFolder) -> None:
     for record in (step(0, wait=1.0, stale=0.0), step(1, wait=5.0, stale=1.0)):
         append_line(folder.steps, record)
     evaluations = Evaluations(folder.evaluations)
-    right, wrong, broken = Score(1.0, "correct"), Score(0.0, "wrong"), Score(0.0, "error")
-    evaluations.add(accuracy("before", PolicyVersion(0, 0), [[right, wrong], [wrong, broken]]))
-    evaluations.add(accuracy("after", PolicyVersion(1, 2), [[right, right], [right, wrong]]))
+    right, wrong, failed = (Answer(verdict, False, 9) for verdict in ("correct", "wrong", "error"))
+    first = summarize([[right, wrong], [wrong, failed]])
+    evaluations.add_accuracy("before", PolicyVersion(0, 0), first)
+    evaluations.add_benchmark("aime24", PolicyVersion(1, 1), first)
+    evaluations.add_accuracy("after", PolicyVersion(1, 2), summarize([[right, right], [right, wrong]]))
     books = Books(started=5, pending=1, trained=2, rejected=1, dropped={"drained": 1})
     summary = write_summary(folder, "finished", books, {"tokens": 7})
-    assert summary["accuracy_before"] == pytest.approx(1 / 3, abs=1e-4)
-    assert summary["accuracy_after"] == 0.75
+    assert (summary["accuracy_before"], summary["accuracy_after"]) == (0.25, 0.75)
+    assert summary["evaluation_samples"] == 4
+    assert summary["benchmarks"]["aime24"]["version"] == "1.1"
     assert summary["train_seconds"] == 12.0
     assert summary["learner"]["wait_ratio"] == 0.5
     assert summary["staleness"] == {"mean": 0.5, "max": 1}
@@ -62,11 +65,6 @@ def test_a_run_without_steps_has_a_summary_too(folder: RunFolder) -> None:
     summary = write_summary(folder, "failed", Books(), {})
     assert summary["steps"] == 0
     assert summary["staleness"] == {"mean": None, "max": None}
-
-
-def test_an_evaluation_that_graded_nothing_is_no_zero() -> None:
-    with pytest.raises(ValueError, match="failed on every response"):
-        accuracy("before", PolicyVersion(0, 0), [[Score(0.0, "error")]])
 
 
 def test_bars_show_the_shape() -> None:
