@@ -26,7 +26,7 @@ AFTER = (
 """START, LIVE, STOP and AFTER are run as they are, in this order, by system/test_documented_commands.py."""
 
 ON_A_LIVE_RUN = "system/test_documented_commands.py::test_commands_on_a_live_run_that_loses_a_generator"
-JOINS = "actors/test_joining.py::test_weights_are_downloaded_and_gone_when_it_leaves"
+JOINS = "actors/test_external.py::test_weights_are_downloaded_and_gone_when_it_leaves"
 JOINS_AND_DRAINS = (
     "faults/test_generator_standalone.py::"
     "test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine"
