@@ -1,4 +1,4 @@
-"""Benchmarks measured while the run trains, on a generator that nobody waits for."""
+"""Benchmarks measured while the run trains, on one generator at a time; the learner does not wait."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRIES = 3
 
 
 class EvaluationHost(Protocol):
-    """Who lends a generator: the fleet, or an engine for this alone."""
+    """What lends a generator for a benchmark: the fleet, or an engine that serves nothing else."""
 
     def borrow(
         self,
@@ -42,7 +42,7 @@ class EvaluationHost(Protocol):
 
 
 def benchmarks_of(config: Config, problems: Problems) -> tuple[Benchmark, ...]:
-    """Every benchmark with its problems; where the config names no limit, with the last stage's."""
+    """Return every benchmark with its problems; limits that the config leaves open are the last stage's."""
     usual = replace(stage_rules(config)[-1].limits, deadline=None)
     return tuple(
         Benchmark(
@@ -61,9 +61,9 @@ def benchmarks_of(config: Config, problems: Problems) -> tuple[Benchmark, ...]:
 
 
 class LiveEvaluation:
-    """Of the versions that are reached it measures one at a time; one that comes meanwhile replaces the next.
+    """Evaluates one version at a time; while it is busy, only the newest pending version is kept.
 
-    ``poll`` is called about once a second, by the thread that watches the fleet; all else by the learner's.
+    ``poll`` is called about once a second by the fleet's supervisor, everything else by the learner's thread.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class LiveEvaluation:
         alone_seconds: float,
         on_result: Callable[[str, PolicyVersion, Evaluation], None],
     ) -> None:
-        """every: steps between measured versions. seconds: that one may take; alone_seconds: the same while
-        the run has no other generator. on_result: hears of each benchmark's result and of the version that
-        was measured, the one reached or a newer one."""
+        """every: steps between measured versions. seconds: longest time for one version; alone_seconds: the
+        same while the run has no other generator. on_result: called with each benchmark's name and result,
+        and the version that was measured: the one reached or a newer one."""
         self._lender = lender
         self._benchmarks = benchmarks
         self._every = every
@@ -91,24 +91,25 @@ class LiveEvaluation:
         self._failures = 0
 
     def reached(self, version: PolicyVersion, last: bool = False) -> None:
-        """A version was published."""
+        """Measure this published version if it is due; ``last``: in any case."""
         if self._benchmarks and (last or version.step % self._every == 0):
             self._reached = version
 
     def poll(self) -> None:
-        """Begin, or take in what has ended; never waits. No defect in measuring ends a run of weeks."""
+        """Begin a measurement or process one that ended. Never waits and never raises: no defect in
+        measuring may end a run."""
         try:
             if self._borrowed is None:
                 self._begin()
             elif (ended := self._borrowed.outcome()) is not None:
                 self._take_in(self._borrowed, *ended)
-        except Exception:  # as above
+        except Exception:
             log.exception("evaluation failed", version=str(self._measuring))
             self._borrowed, self._ended = None, self._measuring
 
     @property
     def due(self) -> bool:
-        """Whether a version that was reached is still to be measured."""
+        """Whether a reached version has not been measured yet."""
         return self._reached != self._ended
 
     def finish(self, stop: threading.Event) -> None:
@@ -118,7 +119,7 @@ class LiveEvaluation:
             pass
 
     def abandon(self) -> None:
-        """Give back what is borrowed; when nobody looks any more."""
+        """Cancel the measurement that is running. Call when nothing polls any more."""
         if self._borrowed is not None:
             log.warning("evaluation abandoned", version=str(self._measuring), generator=self._borrowed.name)
             self._borrowed.cancel()

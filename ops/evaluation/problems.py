@@ -1,4 +1,4 @@
-"""The problems of a run, read and found fit before anything is started."""
+"""A run's problems, read and checked before anything is started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rewards.pool.registry import Graders
 
 @dataclass(frozen=True)
 class Problems:
-    """The problems to train on, where accuracy is measured to test on, and the benchmarks by name."""
+    """Problems to train on, problems for the accuracy before and after (None: not measured), benchmarks by
+    name."""
 
     train: Dataset
     test: Dataset | None
@@ -23,7 +24,7 @@ class Problems:
 
 
 def read_problems(config: Config) -> Problems:
-    """Read all files of problems that the config names. Raises DatasetError or ConfigError."""
+    """Read every file of problems that the config names. Raises DatasetError or ConfigError."""
     columns = columns_of(config)
     test = read_dataset(config.data.test, columns) if config.data.test else None
     named = config.evaluation.benchmarks.items()
@@ -34,7 +35,7 @@ def read_problems(config: Config) -> Problems:
 
 
 def _refuse_ungraded(config: Config, problems: Problems) -> None:
-    """Where the generators run on this machine, what it cannot grade is known before anything starts."""
+    """Raise ConfigError for problems that this machine cannot grade, if the generators run here."""
     if config.ray.address is not None:
         return
     named = {"data.train": problems.train} | {f"benchmark {n}": d for n, d in problems.benchmarks.items()}
@@ -44,6 +45,6 @@ def _refuse_ungraded(config: Config, problems: Problems) -> None:
 
 
 def take_evenly(dataset: Dataset, responses: int) -> tuple[list[Row], int]:
-    """Rows and samples of each, at least ``responses`` responses in all, over as many rows as there are."""
+    """Return as many rows as possible and the samples of each, so that there are at least ``responses``."""
     rows = list(islice(dataset, responses))
     return rows, -(-responses // len(rows))

@@ -1,4 +1,4 @@
-"""What is evaluated: a model as it is, or a run's checkpoint sampled and graded as the run does it."""
+"""What ``magicrl eval`` measures: a plain model, or a run's checkpoint under the rules of that run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ops.config.schema import Config
 from rewards.config import RewardsConfig
 
 LONGEST = 32_768
-"""Tokens of a response where nothing else is said: the limit that Skywork-OR1 evaluates with."""
+"""Default limit of a response, in tokens: the one that Skywork-OR1 evaluates with."""
 
 
 @dataclass(frozen=True)
 class EvalTarget:
-    """How a policy's answers are sampled and graded."""
+    """A policy, and how its responses are sampled and graded."""
 
     engine: VllmConfig
     limits: SamplingLimits
@@ -29,13 +29,13 @@ class EvalTarget:
 
 
 def model_target(gpu: bool) -> EvalTarget:
-    """A model folder that no run is known of. Not compiled on a CPU: that takes longer than it saves."""
+    """Return the defaults for a plain model. Not compiled on a CPU: that takes longer than it saves."""
     engine = VllmConfig(enforce_eager=not gpu)
     return EvalTarget(engine, SamplingLimits(LONGEST), Columns(), RewardsConfig())
 
 
 def run_target(config: Config) -> EvalTarget:
-    """The policy of a run, under the rules of its last stage; a response may take as long as it takes."""
+    """Return a run's policy under the rules of its last stage, but without a deadline for a response."""
     return EvalTarget(
         config.actors.engine,
         replace(stage_rules(config)[-1].limits, deadline=None),
@@ -47,5 +47,5 @@ def run_target(config: Config) -> EvalTarget:
 
 
 def is_model(folder: Path) -> bool:
-    """Whether ``folder`` is a Hugging Face model, not a run."""
+    """Return whether ``folder`` is a Hugging Face model rather than a run."""
     return (folder / "config.json").is_file()

@@ -1,4 +1,4 @@
-"""How good the policy is, measured by the run itself: before and after, and on benchmarks in between."""
+"""Accuracy before and after training, and benchmarks in between, measured by the run's own generators."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 EVALUATION_SECONDS = 1800.0
+"""Longest wait for the accuracy before or after."""
 
 
 class RunEvaluation:
-    """Has generators answer, and tells file, metrics, trackers and terminal what came of it."""
+    """Measures the policy; results go to evaluations.jsonl, metrics, trackers and the terminal."""
 
     def __init__(self, session: Session, problems: Problems, metrics: RunMetrics) -> None:
         self._session = session
@@ -41,11 +42,11 @@ class RunEvaluation:
 
     @property
     def begun(self) -> bool:
-        """Whether the accuracy before training is known."""
+        """Whether the accuracy before training was measured, in this or an earlier life."""
         return self._evaluations.accuracy("before") is not None
 
     def accuracy(self, fleet: Fleet, when: When, version: PolicyVersion) -> None:
-        """On the test problems, by all generators; waits for them."""
+        """Measure the accuracy on the test problems with all generators, and wait for it."""
         if self._problems.test is None:
             return
         if fleet.target == 0:
@@ -62,7 +63,7 @@ class RunEvaluation:
 
     @contextmanager
     def live(self, fleet: Fleet) -> Iterator[LiveEvaluation]:
-        """The benchmarks, measured on one of the generators of ``fleet``, or on an engine of their own."""
+        """Yield what measures the benchmarks, on a generator of ``fleet`` or on an engine of its own."""
         if self._config.evaluation.needs_engine:
             from actors.fleet.dedicated import EvaluationEngine
 
@@ -86,7 +87,7 @@ class RunEvaluation:
             log.warning("training waits while its only generator answers benchmarks", fix=fix)
 
     def last(self, live: LiveEvaluation, fleet: Fleet, version: PolicyVersion, stop: Event) -> None:
-        """The benchmarks at the last version too, while the fleet is still looked after."""
+        """Measure the benchmarks at the last version too; the fleet must still be supervised."""
         config = self._config.evaluation
         if config.benchmarks and (fleet.target or config.own_engine):
             self._session.progress.say(f"benchmarks at step {version.step}")
@@ -95,12 +96,12 @@ class RunEvaluation:
 
     @property
     def measured_step(self) -> int:
-        """The newest step with a benchmark's result; -1 if there is none."""
+        """Newest step with a benchmark's result; -1 if there is none."""
         found = self._evaluations.benchmarks().values()
         return max((PolicyVersion.parse(line["version"]).step for line in found), default=-1)
 
     def new_results(self) -> dict[str, Any]:
-        """Benchmark results since the last call, for the trackers."""
+        """Return the benchmark results since the last call, by name, for the trackers."""
         results: dict[str, Any] = {}
         while not self._new_results.empty():
             results |= self._new_results.get()
