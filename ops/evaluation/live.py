@@ -113,7 +113,7 @@ class LiveEvaluation:
         return self._reached != self._ended
 
     def finish(self, stop: threading.Event) -> None:
-        """Wait for what is due, while somebody goes on to ``poll``, until ``stop`` or long enough."""
+        """Wait until nothing is due, ``stop`` is set or every try is used up; another thread must poll."""
         deadline = time.monotonic() + TRIES * self._seconds
         while self.due and time.monotonic() < deadline and not stop.wait(0.5):
             pass

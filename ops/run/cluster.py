@@ -1,4 +1,4 @@
-"""The Ray cluster of a run: join a running one, or start one on this machine, closed to the outside."""
+"""The Ray cluster of a run: a running one that it joins, or one on this machine, closed to the outside."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from pathlib import Path
 from ops.config.schema import ConfigError, RayConfig
 from ops.telemetry.logs import FOLDER_VARIABLE
 
-START_SECONDS = 60
-
 
 @contextlib.contextmanager
 def ray_cluster(config: RayConfig, logs: Path, cpus_needed: int) -> Iterator[None]:
-    """A connected Ray for the length of the block. A cluster started here ends with it.
+    """Connect to Ray for the length of the block; a cluster started here ends with it.
 
-    ``cpus_needed``: what the run's actors ask for; a small machine is declared at least that large, since
-    laptop runs share cores between the learner and the generators.
-    Raises ConfigError if the cluster cannot be reached.
+    cpus_needed: CPUs that the run's actors ask for. A small machine is declared at least that large, because
+    on a laptop the learner and the generators share cores. Raises ConfigError if no cluster can be reached.
     """
     _quiet_and_closed(local=config.address is None)
-    import ray  # not before: it reads its environment once
+    import ray  # after the environment is set: Ray reads it once
 
     hook = {
         "worker_process_setup_hook": "ops.telemetry.logs.setup_worker",

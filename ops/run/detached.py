@@ -1,4 +1,4 @@
-"""Starting a run that survives its terminal: in a session of its own, its words in the run's log folder."""
+"""A run that survives its terminal: in a session of its own, its output in the run's log folder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from ops.records.runs import driver_of
 
 CONSOLE = "console.log"
 START_SECONDS = 60.0
+"""Longest time to the lock of the run's folder, which is taken before anything is started."""
 MAGICRL = "from ops.cli import main; main()"
 
 
 def detach(run: Path, argv: Sequence[str], seconds: float = START_SECONDS) -> int:
-    """Start ``magicrl`` with these arguments and wait until it holds the run; its process id.
+    """Start ``magicrl`` with these arguments, wait until it holds the run, and return its process id.
 
-    Raises ConfigError with its last words if it ends before, or does not hold the run within ``seconds``.
+    Raises ConfigError with its last line of output if it ends before that, or takes longer than ``seconds``.
     """
     holder = driver_of(run)
     if holder is not None:

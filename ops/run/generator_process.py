@@ -1,6 +1,6 @@
 """The process of a generator outside the fleet: logs and serves metrics as the run's own processes do.
 
-python -m ops.generator_process NAME SLOT METRICS      METRICS: a MetricsConfig as JSON
+python -m ops.run.generator_process NAME SLOT METRICS      METRICS: a MetricsConfig as JSON
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ops.telemetry.metrics.server import MetricsEndpoint
 
 
 def main(start: StartGenerator = start_generator) -> None:
-    """Generate until the run ends or SIGTERM comes; its series end with it."""
+    """Generate until the run ends or SIGTERM arrives; its metric series end with it."""
     name, slot, metrics = sys.argv[1:]
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     spec = given_spec()

@@ -1,4 +1,4 @@
-"""What one life of a run stands on: files, signals, Redis, Ray, and how its processes reach each other."""
+"""What one life of a run needs before its parts: files, signals, Redis, Ray, and the way to each other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REDIS_REVIVES = 5
 
 @dataclass(frozen=True)
 class Connections:
-    """Addresses of one run's Redis and weights."""
+    """Addresses of one run's Redis and weights. Picklable: each process opens its own connections."""
 
     run: str
     config: BufferConfig
@@ -44,25 +44,25 @@ class Connections:
     """Where the learner publishes: a folder, or ray:NAME."""
 
     def client(self) -> redis.Redis:
-        """A checked connection; raises RedisUnusable."""
+        """Return a checked connection. Raises RedisUnusable."""
         return connect(self.config.redis, self.redis_url)
 
     def buffer(self) -> RolloutBuffer:
-        """This process's RolloutBuffer."""
+        """Return a RolloutBuffer on a connection of its own."""
         return RolloutBuffer(self.client(), self.run, self.config)
 
     def pool(self) -> PromptPool:
-        """This process's PromptPool."""
+        """Return a PromptPool on a connection of its own."""
         return PromptPool(self.client(), self.run, self.config)
 
     def weights(self) -> WeightStore:
-        """This process's way to publish weights."""
+        """Return the store that weights are published to."""
         return open_weights(self.weights_location, self.config.weights)
 
 
 @dataclass(frozen=True)
 class Session:
-    """Everything up and running that does not know a model yet."""
+    """Everything that runs before a model is loaded."""
 
     config: Config
     folder: RunFolder
@@ -75,7 +75,7 @@ class Session:
 
 @contextmanager
 def open_session(config: Config, resume: Resume) -> Iterator[Session]:
-    """Take the run's folder, then signals, shared memory, Redis and Ray; all is taken down in reverse.
+    """Take the run's folder, install signal handlers, start or join Redis and Ray; undo it in reverse.
 
     Raises ConfigError or RedisUnusable.
     """
@@ -115,14 +115,14 @@ def _embedded_redis(config: Config, folder: RunFolder) -> EmbeddedRedis:
 
 
 def _cpus(config: Config) -> int:
-    """CPUs that a cluster of the run's own must offer for all its actors to start."""
+    """Return how many CPUs the run's own cluster must offer for all its actors to start."""
     actors = config.actors
     most = actors.generators if actors.autoscale is None else max(actors.generators, actors.autoscale.most)
     return math.ceil(actors.num_cpus * (most + config.evaluation.needs_engine)) + config.learner.ranks
 
 
 def generator_spec(session: Session) -> GeneratorSpec:
-    """What a generator is started with."""
+    """Return what a generator is started with."""
     config = session.config
     return GeneratorSpec(
         run=config.run.name,
@@ -146,7 +146,7 @@ def generator_spec(session: Session) -> GeneratorSpec:
 
 
 def rank_spec(session: Session, serve_metrics: Callable[[str, int], None]) -> RankSpec:
-    """What a learner rank is started with."""
+    """Return what a learner rank is started with."""
     config = session.config
     return RankSpec(
         model=config.model.path.absolute(),

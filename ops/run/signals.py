@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks the run to end cleanly, a second ends it at once."""
+"""Ctrl-C and SIGTERM: the first ends the run cleanly, the second at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StopSignals:
     """Signal handlers for the length of a block.
 
     Until ``defer()`` a signal raises Interrupted in the main thread; after it the first one sets ``stop``,
-    which the learner looks at between the parts of a step. A second signal runs ``at_once`` and leaves.
+    which the learner checks between the parts of a step. A second signal calls ``at_once`` and exits.
     """
 
     def __init__(self, at_once: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ class StopSignals:
         return self
 
     def arm(self) -> None:
-        """Install the handlers; again after a library put its own in their place, as Ray does."""
+        """Install the handlers; call it again after a library replaced them, as Ray does."""
         for number in SIGNALS:
             signal.signal(number, self._handle)
 
@@ -50,7 +50,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def defer(self) -> None:
-        """From now on the first signal only sets ``stop``."""
+        """Let the first signal only set ``stop`` from now on."""
         self._deferred = True
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
