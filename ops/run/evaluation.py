@@ -58,7 +58,7 @@ class RunEvaluation:
         test = Benchmark("test", tuple(rows), samples, replace(limits, deadline=None))
         result = summarize(fleet.answers(version, test, EVALUATION_SECONDS))
         self._evaluations.add_accuracy(when, version, result)
-        self._metrics.evaluated("test", result.k, result.avg, version.step)
+        self._metrics.observe_evaluation("test", result.k, result.avg, version.step)
         self._session.progress.accuracy(when, result)
 
     @contextmanager
@@ -109,7 +109,7 @@ class RunEvaluation:
 
     def _on_benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
         self._evaluations.add_benchmark(name, version, result)
-        self._metrics.evaluated(name, result.k, result.avg, version.step, result.passed)
+        self._metrics.observe_evaluation(name, result.k, result.avg, version.step, result.passed)
         self._session.progress.benchmark(name, version, result)
         numbers = {"step": version.step, "avg": result.avg, "pass": result.passed.get(result.k)}
         self._new_results.put({name: numbers})

@@ -140,7 +140,7 @@ class Run:
         from actors.fleet.fleet import Fleet
         from learner.coordinator.rank_group import RankGroup
 
-        self._metrics.devices(ray.cluster_resources())
+        self._metrics.set_devices(ray.cluster_resources())
         self._session.progress.say("starting generators and learner")
         background = ThreadPoolExecutor(1, thread_name_prefix="start-ranks")
         stack.callback(background.shutdown, wait=False, cancel_futures=True)
@@ -162,8 +162,8 @@ class Run:
         fleet_supervisor = FleetSupervisor(
             parts.fleet,
             self._stop,
-            self._metrics.generators,
-            waited_seconds=lambda: self._metrics.waited_seconds,
+            self._metrics.live.set_generators,
+            waited_seconds=lambda: self._metrics.live.wait.seconds,
             on_poll=parts.benchmarks.poll,
         )
         self._generated = fleet_supervisor.totals
@@ -193,7 +193,7 @@ class Run:
             ranks=parts.ranks,
             checkpoints=self._checkpoints,
             on_step=partial(self._on_step, parts.benchmarks),
-            on_phase=self._metrics.on_phase,
+            on_phase=self._metrics.live.wait.enter,
             on_stage=self._buffer.prompts.enter_stage,
             on_trained=self._rollouts.recorder(self._session.buffer),
             extra_state=self._buffer.pool_state,
@@ -213,7 +213,7 @@ class Run:
                     checkpoint = self._checkpoints.newest()
                     self._buffer.open(checkpoint, supervisor.books)
                 version = learner.begin(checkpoint, self._stop)
-                self._metrics.announced(version.lineage, version.step)
+                self._metrics.begin_lineage(version)
                 if version.step > self._evaluation.measured_step:
                     benchmarks.reached(version)
                 return learner.run(self._config.run.steps, self._stop)
@@ -228,7 +228,7 @@ class Run:
         """Record a step in the step log, metrics, trackers and on the terminal."""
         generated = self._generated()
         self._steps.append(report.as_dict())
-        self._metrics.observe(report)
+        self._metrics.observe_step(report)
         others = {"generator": generated, "evaluation": self._evaluation.new_results()}
         self._trackers.step(report.step, report.as_dict() | others)
         self._session.progress.step(report, generated)

@@ -66,14 +66,14 @@ class WatchedRun:
     def _learn(self) -> None:
         step = 0
         while not self._end.is_set():
-            self._metrics.on_phase("wait")
-            self._metrics.generators(self.roster.outside())
+            self._metrics.live.wait.enter("wait")
+            self._metrics.live.set_generators(self.roster.outside())
             try:
                 self.small.train(step, 0.5)
             except TimeoutError:
                 continue
             step += 1
-            self._metrics.on_phase("update")
+            self._metrics.live.wait.enter("update")
             self._end.wait(UPDATE_SECONDS)
 
     def close(self) -> None:

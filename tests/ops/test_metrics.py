@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,9 @@ from ops.config.loader import load_config
 from ops.config.schema import Config, ConfigError
 from ops.records.folder import RunFolder, append_line
 from ops.telemetry.metrics import learner_metrics
-from ops.telemetry.metrics.live import Live, WaitClock
+from ops.telemetry.metrics.clocks import KEPT_VERSIONS, PublishTimes, WaitClock
+from ops.telemetry.metrics.live import LiveMetrics
+from ops.telemetry.metrics.reference import mean_pass_rate
 from ops.telemetry.metrics.run_metrics import RunMetrics
 from ops.telemetry.metrics.utilisation import peak_flops, utilisation
 
@@ -87,7 +90,7 @@ def run_metrics(config: Config, server: EmbeddedRedis, buffer: RolloutBuffer) ->
 def test_a_benchmark_has_its_accuracy_every_pass_at_k_and_the_step_it_is_about(
     run_metrics: RunMetrics,
 ) -> None:
-    run_metrics.evaluated("sums", 4, 0.5, 20, {1: 0.5, 2: 0.75, 4: 0.9})
+    run_metrics.observe_evaluation("sums", 4, 0.5, 20, {1: 0.5, 2: 0.75, 4: 0.9})
     assert value("eval_accuracy_ratio", dataset="sums", k="4") == 0.5
     passed = [value("eval_pass_ratio", dataset="sums", k=str(k)) for k in (1, 2, 4)]
     assert passed == [0.5, 0.75, 0.9]
@@ -98,7 +101,7 @@ def test_a_step_is_measured(run_metrics: RunMetrics) -> None:
     names = ("learner_tokens_total", "buffer_consumed_total", "train_staleness_versions_sum")
     before = {name: value(name) for name in names}
     waits = value("learner_phase_seconds_sum", phase="wait")
-    run_metrics.observe(
+    run_metrics.observe_step(
         report(
             step=7,
             stage=1,
@@ -126,26 +129,26 @@ def test_a_step_is_measured(run_metrics: RunMetrics) -> None:
 
 
 def test_the_age_of_groups_counts_from_publishing(run_metrics: RunMetrics) -> None:
-    run_metrics.announced(1, 0)
+    run_metrics.begin_lineage(PolicyVersion(1, 0))
     before = value("train_staleness_seconds_count")
-    run_metrics.observe(report(step=0, staleness={0: 4}))
-    run_metrics.observe(report(step=1, staleness={0: 1, 1: 2}))
-    # Whose publishing nobody saw (before a restart) has no age.
-    run_metrics.observe(report(step=40, staleness={3: 5}))
+    run_metrics.observe_step(report(step=0, staleness={0: 4}))
+    run_metrics.observe_step(report(step=1, staleness={0: 1, 1: 2}))
+    # Weights that an earlier life of the run published have no age.
+    run_metrics.observe_step(report(step=40, staleness={3: 5}))
     assert value("train_staleness_seconds_count") - before == 7
 
 
 def test_only_the_present_lineage_has_a_version(run_metrics: RunMetrics) -> None:
-    run_metrics.announced(3, 12)
-    run_metrics.announced(4, 10)
+    run_metrics.begin_lineage(PolicyVersion(3, 12))
+    run_metrics.begin_lineage(PolicyVersion(4, 10))
     assert value("weights_published_version", lineage="4") == 10
     assert REGISTRY.get_sample_value("magicrl_weights_published_version", {"lineage": "3"}) is None
 
 
 def test_skipped_steps_are_counted(run_metrics: RunMetrics) -> None:
     before = value("learner_nonfinite_total")
-    run_metrics.observe(report(applied=False))
-    run_metrics.observe(report(step=1))
+    run_metrics.observe_step(report(applied=False))
+    run_metrics.observe_step(report(step=1))
     assert value("learner_nonfinite_total") - before == 1
 
 
@@ -158,9 +161,17 @@ def test_utilisation() -> None:
     assert utilisation(1e9, 10**5, 0.0, 2, 1e15) == 0.0
 
 
-def test_a_defect_in_measuring_ends_nothing(run_metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner_metrics, "observe_step", lambda report: 1 / 0)
-    run_metrics.observe(report())
+def test_a_defect_in_measuring_is_logged_and_ends_nothing(
+    run_metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as defect, structlog.testing.capture_logs() as logged:
+        defect.setattr(learner_metrics, "observe_step", lambda report: 1 / 0)
+        run_metrics.observe_step(report(step=7))
+    (error,) = logged
+    assert (error["event"], error["log_level"], error["step"]) == ("step not measured", "error", 7)
+    assert error["exc_info"]
+    run_metrics.observe_step(report(step=8))
+    assert value("learner_step") == 9
 
 
 def test_finished_groups_by_kind_and_pass_rate() -> None:
@@ -178,7 +189,7 @@ def test_the_mean_pass_rate_of_eight_is_exact(passes: list[int]) -> None:
     counts = [0] * len(PASS_RATE_BUCKETS)
     for k in passes:
         counts[next(i for i, upper in enumerate(PASS_RATE_BUCKETS) if k / 8 <= upper)] += 1
-    assert learner_metrics.mean_pass_rate(tuple(counts), 8) == pytest.approx(sum(passes) / 8 / len(passes))
+    assert mean_pass_rate(tuple(counts), 8) == pytest.approx(sum(passes) / 8 / len(passes))
 
 
 def test_the_start_is_that_of_the_run_not_of_this_life(run_metrics: RunMetrics, config: Config) -> None:
@@ -187,7 +198,7 @@ def test_the_start_is_that_of_the_run_not_of_this_life(run_metrics: RunMetrics, 
     for step in range(3):
         append_line(RunFolder(config.run.path).steps, {"step": step, "pass_rates": right})
     with run_metrics:
-        run_metrics.observe(report(step=3, pass_rates=(9, *[0] * 9)))
+        run_metrics.observe_step(report(step=3, pass_rates=(9, *[0] * 9)))
         assert value("reference", name="accuracy_start") == 0.5
 
 
@@ -196,12 +207,12 @@ def test_books_memory_and_generators_are_live(buffer: RolloutBuffer) -> None:
     reply = pool.lease("g", PolicyVersion(1, 0), 3)
     buffer.drop(reply.leases[0], "corrupt", 7)
     registry = CollectorRegistry()
-    live = Live(buffer, registry)
+    live = LiveMetrics(buffer, registry)
     live.start()
-    live.look()
+    live.poll()
     for name in ("g", "h", "h"):
         idle = {"backpressure": 2.0, "sync": 5.0}
-        live.generators([{"name": name, "slot": 0, "state": "ready", "idle_seconds": idle}])
+        live.set_generators([{"name": name, "slot": 0, "state": "ready", "idle_seconds": idle}])
     try:
         assert value("buffer_depth", registry, state="pending") == 2
         assert value("buffer_depth", registry, state="ready") == 0
@@ -233,6 +244,17 @@ def test_a_wait_counts_while_it_lasts() -> None:
     clock.enter("idle")
     now[0] += 5.0
     assert clock.seconds == 12.0
+
+
+def test_publish_times_give_ages_and_are_forgotten_in_the_end() -> None:
+    now = [100.0]
+    published = PublishTimes(lambda: now[0])
+    published.record(0)
+    now[0] += 30.0
+    published.record(KEPT_VERSIONS)
+    assert (published.age(0), published.age(KEPT_VERSIONS), published.age(1)) == (30.0, 0.0, None)
+    published.record(KEPT_VERSIONS + 1)
+    assert published.age(0) is None
 
 
 def test_the_run_serves_and_writes_its_prometheus_yml(run_metrics: RunMetrics, config: Config) -> None:

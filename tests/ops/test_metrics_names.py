@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from buffer.rules.books import Books
 from helpers.dashboards import all_panels, queries_of
 from ops.telemetry.alerts import RULES
-from ops.telemetry.metrics.live import Live
+from ops.telemetry.metrics.live import LiveMetrics
 
 BEYOND = {
     "reference",  # what rules compare with: no number of a run belongs in a rule
@@ -76,8 +76,8 @@ def test_names_are_the_catalogue_s() -> None:
 
 
 def test_dashboards_and_rules_ask_only_for_what_is_measured() -> None:
-    live = Live(EMPTY, CollectorRegistry())
-    live.look()
+    live = LiveMetrics(EMPTY, CollectorRegistry())
+    live.poll()
     rooms = {name for _, name, _ in defined()} | {family.name for family in live.collect()}
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     recorded = {rule["record"] for rule in rules if "record" in rule}

@@ -1,4 +1,4 @@
-"""Alert rules for Prometheus, their unit tests for promtool, and the runbook that each rule links to."""
+"""Alert rules for Prometheus (``rules.yml``) and the runbook that each of them links to."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from pathlib import Path
 RULES = Path(__file__).parent / "rules.yml"
 """Recording and alerting rules."""
 RUNBOOK = Path(__file__).parent / "runbook.md"
-"""What each alert means, what to look at, what to do; one heading per alert."""
+"""One section per alert: what it means, where to look, what to do."""

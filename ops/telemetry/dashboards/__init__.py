@@ -1,1 +1,5 @@
-"""Grafana dashboards as code: written with a small panel builder, kept as JSON in ``json/``."""
+"""Grafana dashboards as code, built with Grafana's own SDK when they are exported or pushed.
+
+A reader starts at ``overview``; ``learning``, ``data_plane`` and ``fleet`` look alike. ``panels`` has their
+kinds of panels, ``promql`` their expressions, ``page`` their frame, ``catalogue`` their export.
+"""

@@ -1,51 +1,51 @@
-"""The few shapes of PromQL that most panels have. ``RUN`` and ``WINDOW`` are filled in by Query. Pure."""
+"""The PromQL expressions that most panels use. ``panels`` fills in ``RUN`` and ``WINDOW``. Pure."""
 
 from __future__ import annotations
 
 
 def rate(metric: str, *by: str, where: str = "") -> str:
-    """Per-second rate of a counter, summed over everything but the labels ``by``."""
+    """Return the per-second rate of a counter, summed over everything but the labels ``by``."""
     return f"sum{_by(by)} (rate({metric}{_select(where)}[WINDOW]))"
 
 
 def increase(metric: str, *by: str) -> str:
-    """How much a counter grew within the window, summed over everything but the labels ``by``."""
+    """Return a counter's growth within the window, summed over everything but the labels ``by``."""
     return f"sum{_by(by)} (increase({metric}{_select('')}[WINDOW]))"
 
 
 def share(metric: str, part: str, *by: str) -> str:
-    """Share (0 to 1) of a counter's increase that carries the labels ``part``, e.g. ``outcome="correct"``."""
+    """Return the share of a counter's increase with the labels ``part``, e.g. ``outcome="correct"``."""
     return f"{rate(metric, *by, where=part)} / {rate(metric, *by)}"
 
 
 def quantile(q: float, histogram: str, *by: str, where: str = "") -> str:
-    """A quantile of a histogram's observations within the window."""
+    """Return a quantile of a histogram's observations within the window."""
     return f"histogram_quantile({q:g}, {rate(histogram + '_bucket', *by, 'le', where=where)})"
 
 
 def mean(histogram: str, *by: str, where: str = "") -> str:
-    """Mean of a histogram's observations within the window."""
+    """Return the mean of a histogram's observations within the window."""
     return f"{rate(histogram + '_sum', *by, where=where)} / {rate(histogram + '_count', *by, where=where)}"
 
 
 def signed_mean(histogram: str, *by: str, where: str = "") -> str:
-    """As ``mean`` where observations may be negative: the sum may fall, which a rate takes for a restart."""
+    """Return the mean of observations that may be negative; a rate would take a falling sum for a restart."""
     total = f"sum{_by(by)} (delta({histogram}_sum{_select(where)}[WINDOW]))"
     return f"{total} / sum{_by(by)} (increase({histogram}_count{_select(where)}[WINDOW]))"
 
 
 def buckets(histogram: str) -> str:
-    """What a heatmap draws: how many observations fell into each bucket within the window."""
+    """Return the number of observations in each bucket within the window, as a heatmap draws them."""
     return increase(histogram + "_bucket", "le")
 
 
 def gauge(metric: str, where: str = "") -> str:
-    """The value itself."""
+    """Return the value itself."""
     return metric + _select(where)
 
 
 def largest(metric: str, *by: str, where: str = "") -> str:
-    """The largest value over everything but the labels ``by``."""
+    """Return the largest value over everything but the labels ``by``."""
     return f"max{_by(by)} ({metric}{_select(where)})"
 
 

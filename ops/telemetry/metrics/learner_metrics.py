@@ -1,4 +1,4 @@
-"""What each learner step measured, as Prometheus metrics of the driver. Help texts say units and meaning."""
+"""Prometheus metrics of the learner's steps, served by the driver. The help texts give meaning and unit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOKENS = Counter("magicrl_learner_tokens_total", "Response tokens that entered t
 CONSUMED = Counter("magicrl_buffer_consumed_total", "Groups trained, those of undone steps too.")
 POLICY_LOSS = Gauge("magicrl_learner_policy_loss", "Policy term of the loss, mean over response tokens.")
 LOSS_SHARE = Gauge("magicrl_learner_loss_share_ratio", "Size of a term over the sum of all sizes.", ["term"])
-ENTROPY = Gauge("magicrl_learner_entropy_nats", "e_k, what the controller went by, per token.")
+ENTROPY = Gauge("magicrl_learner_entropy_nats", "Entropy e_k that the controller used, nats per token.")
 COEFFICIENT = Gauge("magicrl_learner_entropy_coefficient", "alpha_k; 0 while entropy is above its target.")
 CLIP = Gauge("magicrl_learner_clip_ratio", "Share of tokens whose gradient the clip cut.", ["side"])
 IMPORTANCE = Gauge(
@@ -42,7 +42,7 @@ MISMATCH_KL = Gauge(
 )
 REFERENCE_KL = Gauge("magicrl_learner_ref_kl", "k3 estimate of the KL to the reference, nats per token.")
 GRAD_NORM = Gauge("magicrl_learner_grad_norm", "2-norm of the gradient before clipping.")
-LEARNING_RATE = Gauge("magicrl_learner_learning_rate", "Of this step.")
+LEARNING_RATE = Gauge("magicrl_learner_learning_rate", "Learning rate of the last step.")
 NONFINITE = Counter("magicrl_learner_nonfinite_total", "Steps skipped for a gradient that was not finite.")
 STALENESS = Histogram(
     "magicrl_train_staleness_versions",
@@ -105,7 +105,7 @@ for _gauge in (POLICY_LOSS, ENTROPY, COEFFICIENT, MISMATCH_KL, REFERENCE_KL, GRA
 
 
 def observe_step(report: StepReport) -> None:
-    """Set and count everything that the report of one step says."""
+    """Set and count everything in the report of one step."""
     STEP.set(report.step + 1)
     LAST_STEP.set(time.time())
     STAGE.set(report.stage)
@@ -142,21 +142,21 @@ def _observe_loss(report: StepReport) -> None:
 
 
 def _observe_publishing(report: StepReport) -> None:
-    announce(report.lineage, report.step + 1)
+    set_published(report.lineage, report.step + 1)
     PUBLISHED_BYTES.inc(report.published_bytes)
     PUBLISH_SECONDS.labels("publish").observe(report.seconds.get("publish", 0.0))
     if "checkpoint" in report.seconds:
         CHECKPOINT.set(time.time())
 
 
-def announce(lineage: int, step: int) -> None:
-    """The published version; the series of an earlier lineage of this process ends."""
+def set_published(lineage: int, step: int) -> None:
+    """Set the published version, and end the series of an earlier lineage of this process."""
     PUBLISHED.clear()
     PUBLISHED.labels(str(lineage)).set(step)
 
 
 def observe_outcomes(outcomes: Outcomes) -> None:
-    """Every group that finished for one step."""
+    """Count the groups that finished for one step."""
     for kind in ("all_right", "all_wrong", "mixed"):
         GROUPS.labels(kind).inc(getattr(outcomes, kind))
     for dataset, counts in (outcomes.pass_rates or {}).items():
@@ -164,19 +164,3 @@ def observe_outcomes(outcomes: Outcomes) -> None:
         for upper, count in zip(PASS_RATE_BUCKETS, counts, strict=True):
             for _ in range(count):
                 histogram.observe(upper)
-
-
-def mean_pass_rate(counts: tuple[int, ...], group_size: int) -> float | None:
-    """Mean pass rate of groups counted by bucket, None without groups.
-
-    A bucket that holds several of the values k / group_size counts as their mean.
-    """
-    values = [k / group_size for k in range(group_size + 1)]
-    total = weighted = 0.0
-    lower = -1.0
-    for upper, count in zip(PASS_RATE_BUCKETS, counts, strict=True):
-        inside = [value for value in values if lower < value <= upper] or [upper]
-        weighted += count * sum(inside) / len(inside)
-        total += count
-        lower = upper
-    return weighted / total if total else None

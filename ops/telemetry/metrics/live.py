@@ -1,14 +1,13 @@
-"""What is true between steps too: the books, Redis' memory, the generators' states, and how long is waited.
+"""Metrics that change between steps: the books, Redis' memory, the generators' states, and times of waiting.
 
-Read in a thread of its own every few seconds, so that neither a scrape nor the learner waits for Redis.
+A thread reads Redis every few seconds, so that neither a scrape nor the learner waits for it.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -21,79 +20,57 @@ from actors.generator.registry import SLOT_OUTSIDE
 from buffer.backend.functions import BufferRefusal
 from buffer.rules.books import DROP_REASONS, Books
 from buffer.store.rollout_buffer import RolloutBuffer
+from ops.telemetry.metrics.clocks import PublishTimes, WaitClock
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 PHASES = ("wait", "update", "publish", "checkpoint", "idle")
 DEAD_LETTERS = ("grading_error", "oversize", "corrupt")
-"""Of the reasons for a drop, those that say that something is wrong with the prompt or its group itself."""
+"""Drop reasons that point to a fault of the prompt or of its group."""
 STATES = ("starting", "ready", "draining", "dead")
 
 
-class WaitClock:
-    """Seconds spent in the phase ``wait``, the present wait included. ``now``: a monotonic clock."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.phase = "idle"
-        self._now = now
-        self._ended = 0.0
-        self._begun: float | None = None
-
-    def enter(self, phase: str) -> None:
-        """The learner enters this phase."""
-        if self._begun is not None:
-            self._ended += self._now() - self._begun
-        self._begun = self._now() if phase == "wait" else None
-        self.phase = phase
-
-    @property
-    def seconds(self) -> float:
-        """Total so far."""
-        return self._ended + (0.0 if self._begun is None else self._now() - self._begun)
-
-
-class Live(Collector):
-    """Serves the newest look at the buffer and the generators."""
+class LiveMetrics(Collector):
+    """Serves the newest state of the buffer and the generators, between ``start`` and ``close``."""
 
     def __init__(self, buffer: RolloutBuffer, registry: CollectorRegistry = REGISTRY) -> None:
         self.wait = WaitClock()
+        self.published = PublishTimes()
         self._buffer = buffer
         self._registry = registry
-        self.published: dict[int, float] = {}
-        """Step of a version -> when it was published, Unix time; filled by whoever publishes."""
         self._books: Books | None = None
         self._oldest: int | None = None
         self._memory: Mapping[str, Any] = {}
         self._reports: Sequence[Mapping[str, Any]] = ()
-        self._held_back: dict[str, float] = {}
+        self._backpressure: dict[str, float] = {}
         self._names: dict[int, str] = {}
         self._restarts = 0
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look_around, name="metrics-live", daemon=True)
+        self._thread = threading.Thread(target=self._poll_buffer, name="metrics-live", daemon=True)
 
     def start(self) -> None:
-        """Begin to look, and to serve."""
+        """Start polling and serving."""
         self._registry.register(self)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking and serving."""
+        """Stop polling and serving."""
         self._end.set()
         self._thread.join(timeout=10)
         self._registry.unregister(self)
 
-    def generators(self, reports: Sequence[Mapping[str, Any]]) -> None:
-        """The generators' newest reports."""
+    def set_generators(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        """Take the generators' newest reports."""
         self._reports = reports
         for report in reports:
-            held = report.get("idle_seconds", {}).get("backpressure", 0.0)
-            self._held_back[report["name"]] = held
-            if report["slot"] < SLOT_OUTSIDE:  # the others come and go as they like
-                self._restarts += self._names.get(report["slot"], report["name"]) != report["name"]
-                self._names[report["slot"]] = report["name"]
+            name, slot = report["name"], report["slot"]
+            self._backpressure[name] = report.get("idle_seconds", {}).get("backpressure", 0.0)
+            if slot < SLOT_OUTSIDE:  # generators outside the fleet join and leave at will
+                self._restarts += self._names.get(slot, name) != name
+                self._names[slot] = name
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the books and Redis' memory once. Raises BufferRefusal or redis.RedisError."""
         self._books = self._buffer.books()
         oldest = self._buffer.oldest_ready()
@@ -101,21 +78,8 @@ class Live(Collector):
         self._memory = self._buffer.client.info("memory")
 
     def collect(self) -> Iterator[Metric]:
-        """Called by each scrape."""
-        waited = self.wait.seconds
-        yield _counter("learner_wait_seconds", "Time the learner waited for groups.", {"": waited})
-        phases = {phase: float(phase == self.wait.phase) for phase in PHASES}
-        yield _gauge("learner_phase", "What the learner does now: 1.", phases, "phase")
-        blocked = {"sample": waited, "insert": sum(self._held_back.values())}
-        text = (
-            "Time at the buffer: insert, generators held back by admission; sample, learner without a batch."
-        )
-        yield _counter("buffer_blocked_seconds", text, blocked, "side")
-        yield _gauge("gen_actors", "Generators by state.", self._states(), "state")
-        restarts = {"replaced": self._restarts}
-        yield _counter(
-            "gen_actor_restarts", "Generators begun in the place of a lost one.", restarts, "reason"
-        )
+        """Yield the metrics; called by each scrape."""
+        yield from self._learner_and_generators()
         if self._books is not None:
             yield from _books(self._books)
             text = "Since the weights of the oldest ready group were published; 0 while none is ready."
@@ -123,38 +87,55 @@ class Live(Collector):
         if self._memory:
             yield from _memory(self._memory)
 
-    def _oldest_age(self) -> float:
-        published = None if self._oldest is None else self.published.get(self._oldest)
-        return 0.0 if published is None else time.time() - published
-
-    def _states(self) -> dict[str, float]:
+    def _learner_and_generators(self) -> Iterator[Metric]:
+        waited = self.wait.seconds
+        phases = {phase: float(phase == self.wait.phase) for phase in PHASES}
+        blocked = {"sample": waited, "insert": sum(self._backpressure.values())}
         counts = Counter(report.get("state", "ready") for report in self._reports)
-        return {state: float(counts[state]) for state in STATES}
+        states = {state: float(counts[state]) for state in STATES}
+        restarts = {"replaced": self._restarts}
+        yield _counter("learner_wait_seconds", "Time the learner waited for groups.", {"": waited})
+        yield _gauge("learner_phase", "1 for the present phase of the learner.", phases, "phase")
+        text = "Wait at the buffer: generators at insert (admission), the learner at sample (no batch)."
+        yield _counter("buffer_blocked_seconds", text, blocked, "side")
+        yield _gauge("gen_actors", "Generators by state.", states, "state")
+        yield _counter("gen_actor_restarts", "Generators started in place of a lost one.", restarts, "reason")
 
-    def _look_around(self) -> None:
+    def _oldest_age(self) -> float:
+        age = None if self._oldest is None else self.published.age(self._oldest)
+        return 0.0 if age is None else age
+
+    def _poll_buffer(self) -> None:
         while not self._end.is_set():
             try:
-                self.look()
+                self.poll()
             except (redis.RedisError, BufferRefusal) as error:
-                log.debug("no look at the buffer", error=str(error))
-            self._end.wait(LOOK_SECONDS)
+                log.debug("buffer not polled", error=str(error))
+            self._end.wait(POLL_SECONDS)
 
 
 def _books(books: Books) -> Iterator[Metric]:
     dropped = {reason.replace(" ", "_"): float(books.dropped.get(reason, 0)) for reason in DROP_REASONS}
+    dead_letters = {reason: dropped[reason] for reason in DEAD_LETTERS}
     depth = {"ready": books.pending, "pending": books.in_flight}
-    places = {"in_flight": books.in_flight, "pending": books.pending, "claimed": books.claimed}
-    ended = {"trained": books.trained, "rejected": books.rejected, "dropped": sum(books.dropped.values())}
-    again = books.counters.get("reissued", 0)
-    letters = {reason: dropped[reason] for reason in DEAD_LETTERS}
-    yield _gauge(
-        "buffer_depth", "Groups. ready: may be claimed; pending: still with a generator.", depth, "state"
-    )
-    yield _gauge("buffer_groups", "Where every started group is.", places | ended, "place")
-    yield _counter("buffer_enqueued", "Groups pushed.", {"": books.counters.get("pushed", 0)})
+    places = {
+        "in_flight": books.in_flight,
+        "pending": books.pending,
+        "claimed": books.claimed,
+        "trained": books.trained,
+        "rejected": books.rejected,
+        "dropped": sum(books.dropped.values()),
+    }
+    pushed, reissued = books.counters.get("pushed", 0), books.counters.get("reissued", 0)
+    text = "Groups. ready: may be claimed; pending: still with a generator."
+    yield _gauge("buffer_depth", text, depth, "state")
+    yield _gauge("buffer_groups", "Started groups by the place where they are.", places, "place")
+    yield _counter("buffer_enqueued", "Groups pushed.", {"": pushed})
     yield _counter("buffer_dropped", "Groups started that will not be trained.", dropped, "reason")
-    yield _counter("buffer_dead_letter", "Groups that could not be made or graded.", letters, "reason")
-    yield _counter("buffer_redelivered", "Leases issued again after a generator went silent.", {"": again})
+    text = "Groups that could not be sampled or graded."
+    yield _counter("buffer_dead_letter", text, dead_letters, "reason")
+    text = "Leases issued again after a generator went silent."
+    yield _counter("buffer_redelivered", text, {"": reissued})
 
 
 def _memory(memory: Mapping[str, Any]) -> Iterator[Metric]:
@@ -171,8 +152,7 @@ def _counter(name: str, text: str, values: Mapping[str, float], label: str = "")
     return _fill(CounterMetricFamily(f"magicrl_{name}", text, labels=[label] if label else []), values)
 
 
-def _fill(family: Any, values: Mapping[str, float]) -> Metric:
-    for value, number in values.items():
-        family.add_metric([value] if value else [], number)
-    metric: Metric = family
-    return metric
+def _fill(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
+    for label, value in values.items():
+        family.add_metric([label] if label else [], value)
+    return family

@@ -1,4 +1,4 @@
-"""A ready ``prometheus.yml`` for a run: scrape what its service discovery names. Pure."""
+"""The ``prometheus.yml`` that scrapes the processes of a run's service discovery. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def prometheus_config(
     certificate: str | None = None,
     seconds: int = SCRAPE_SECONDS,
 ) -> dict[str, Any]:
-    """The configuration as data.
+    """Return the configuration as data.
 
-    discovery: URL of the run's ``/targets``. rules: file of the rules. token_file: bearer token that the run
-    asks for; certificate: the one it shows over TLS. seconds: between two scrapes.
+    discovery: URL of the run's ``/targets``. rules: file of the alert rules. token_file: file of the bearer
+    token that the run requires. certificate: file of its TLS certificate. seconds: interval of scrapes.
     """
     access: dict[str, Any] = {}
     if token_file is not None:

@@ -1,6 +1,6 @@
-"""Metrics of one process: served over HTTP and announced, so that the run's service discovery names it.
+"""Metrics of one process: served over HTTP and announced to the run's service discovery.
 
-``MetricsEndpoint`` is picklable: the driver makes it, every process calls it with its role and slot.
+The driver creates a ``MetricsEndpoint``, which is picklable; every process calls it with its role and slot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DRIVER = "driver"
 
 
 class Serving:
-    """A process whose metrics can be scraped; ``address`` is host:port."""
+    """The metrics that a process serves, at ``address`` (host:port) and ``url``."""
 
     def __init__(self, server: MetricsServer, announcer: Announcer) -> None:
         self._server = server
@@ -32,7 +32,7 @@ class Serving:
         self.url = f"http{'s' if server.tls else ''}://{server.address}"
 
     def close(self) -> None:
-        """Withdraw the target and stop serving."""
+        """Withdraw from service discovery and stop serving."""
         self._announcer.stop()
         self._server.close()
 
@@ -53,7 +53,7 @@ class MetricsEndpoint:
     key: Path | None = None
 
     def __call__(self, role: str, slot: int) -> None:
-        """Serve for the rest of this process's life on a free port; the process is ``role`` ``slot``."""
+        """Serve on a free port until this process ends; its lines in the log get the role and slot too."""
         know(role=role, slot=slot)
         self.serve(role, slot)
 
@@ -64,14 +64,14 @@ class MetricsEndpoint:
         return Serving(server, Announcer(lambda: Targets(self.connect(), self.run), target))
 
     def serve_driver(self, port: int = 0) -> Serving:
-        """As ``serve``, and ``/targets`` beside it: the run's service discovery."""
+        """Serve as ``serve`` does, and at ``/targets`` the run's service discovery."""
         targets = Targets(self.connect(), self.run)
         server = self._listen(port, targets.service_discovery)
         target = Target(DRIVER, 0, server.address, server.tls)
         return Serving(server, Announcer(lambda: targets, target))
 
     def prometheus_yml(self, driver: Serving, rules: Path | None) -> str:
-        """The text of a ready ``prometheus.yml`` for this run."""
+        """Return the text of a ``prometheus.yml`` that scrapes this run."""
         config = prometheus_config(
             f"{driver.url}/targets",
             rules=_text(rules),

@@ -1,4 +1,4 @@
-"""Which processes of a run serve metrics now, kept in its Redis; a process that goes is forgotten."""
+"""Service discovery: the processes of a run that serve metrics now, registered in its Redis."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = structlog.get_logger(__name__)
 
 ANNOUNCE_SECONDS = 5.0
 FORGET_SECONDS = 20.0
-"""A process that has not announced itself for so long is gone; Prometheus then drops its series."""
+"""A process that was silent for this long is dropped, and Prometheus ends its series."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One process. role and slot name its series over restarts; address (host:port) and node may change."""
+    """One process. Its series keep role and slot over restarts; address (host:port) and node may change."""
 
     role: str
     slot: int
@@ -33,17 +33,17 @@ class Target:
 
     @property
     def instance(self) -> str:
-        """The ``instance`` label, e.g. ``generator-3``."""
+        """Return the ``instance`` label, e.g. ``generator-3``."""
         return f"{self.role}-{self.slot}"
 
     @property
     def out_of_reach(self) -> bool:
-        """Whether it serves on the loopback interface of another machine than this one."""
+        """Return whether it serves on the loopback interface of another machine."""
         return is_loopback(self.address.rpartition(":")[0]) and self.node != socket.gethostname()
 
 
 class Targets:
-    """The living targets of one run: a sorted set by time of the last announcement, on Redis' own clock."""
+    """The targets of one run: a sorted set by time of the last announcement, on Redis' own clock."""
 
     def __init__(self, client: redis.Redis, run: str) -> None:
         self._client = client
@@ -52,18 +52,18 @@ class Targets:
         self._left_out: set[str] = set()
 
     def announce(self, target: Target) -> None:
-        """The target lives now."""
+        """Register the target, or renew its registration."""
         with self._client.pipeline(transaction=False) as pipe:
             pipe.zadd(self._key, {json.dumps(asdict(target), sort_keys=True): self._now()})
             pipe.expire(self._key, 3600)
             pipe.execute()
 
     def withdraw(self, target: Target) -> None:
-        """The target ends now."""
+        """Remove the target."""
         self._client.zrem(self._key, json.dumps(asdict(target), sort_keys=True))
 
     def living(self) -> list[Target]:
-        """One target per role and slot, the newest; forgets those that went silent."""
+        """Return the newest target of each role and slot, after dropping the silent ones."""
         oldest = self._now() - FORGET_SECONDS
         self._client.zremrangebyscore(self._key, "-inf", oldest)
         rows: list[bytes] = self._client.zrange(self._key, 0, -1)  # type: ignore[assignment]
@@ -71,12 +71,12 @@ class Targets:
         return sorted(newest.values(), key=lambda target: (target.role, target.slot))
 
     def service_discovery(self) -> list[dict[str, object]]:
-        """What Prometheus reads: https://prometheus.io/docs/prometheus/latest/http_sd/.
+        """Return the document of https://prometheus.io/docs/prometheus/latest/http_sd/.
 
         Targets out of reach are left out: scraped, their address would lead to some process of this machine.
         """
         living = self.living()
-        self._say_what_is_left_out({target.instance for target in living if target.out_of_reach})
+        self._warn_out_of_reach({target.instance for target in living if target.out_of_reach})
         return [
             {
                 "targets": [target.address],
@@ -92,7 +92,7 @@ class Targets:
             if not target.out_of_reach
         ]
 
-    def _say_what_is_left_out(self, instances: set[str]) -> None:
+    def _warn_out_of_reach(self, instances: set[str]) -> None:
         for instance in sorted(instances - self._left_out):
             fix = "metrics.host beyond loopback (of a standalone generator: --metrics-host)"
             log.warning("metrics out of reach", instance=instance, fix=fix)
@@ -104,7 +104,7 @@ class Targets:
 
 
 class Announcer:
-    """Announces one target from a thread of its own until stopped. An unreachable Redis only delays it."""
+    """Announces one target from its own thread until stopped. An unreachable Redis only delays it."""
 
     def __init__(self, targets: Callable[[], Targets], target: Target) -> None:
         self._open = targets
@@ -114,7 +114,7 @@ class Announcer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Withdraw the target; waits for a call that is under way."""
+        """Withdraw the target, after a call in progress."""
         self._end.set()
         self._thread.join(timeout=ANNOUNCE_SECONDS)
 

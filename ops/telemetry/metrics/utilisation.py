@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation: the update's arithmetic over what the learner's devices could do. Pure."""
+"""Model FLOPs utilisation: the update's arithmetic over the peak of the learner's devices. Pure."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ PEAK_FLOPS: Mapping[str, float] = {
 BYTES_PER_WEIGHT = 2
 """Model folders hold bfloat16 weights."""
 FORWARD_AND_BACKWARD = 6
-"""Operations per parameter and token (Kaplan et al., arXiv 2001.08361, section 2.1), attention left out."""
+"""Operations per parameter and token without attention (Kaplan et al., arXiv 2001.08361, section 2.1)."""
 
 
 def peak_flops(resources: Mapping[str, float]) -> float | None:
-    """Of one of a Ray cluster's devices; None where there is no GPU, several kinds, or an unknown one."""
+    """Return the peak of a Ray cluster's device; None without GPU, with several kinds or an unknown one."""
     kinds = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
     known = {PEAK_FLOPS.get(kind.partition("-")[0]) for kind in kinds}
     return known.pop() if len(known) == 1 else None
 
 
 def parameters(model: Path) -> float:
-    """Number of weights in a model folder, by the size of its files."""
+    """Return the number of weights in a model folder, by the size of its files."""
     return sum(path.stat().st_size for path in model.glob("*.safetensors")) / BYTES_PER_WEIGHT
 
 
 def utilisation(weights: float, tokens: int, seconds: float, devices: int, peak: float) -> float:
-    """Share of the peak; a lower bound, since prompt tokens are computed too but not in ``tokens``."""
+    """Return the share of the peak, a lower bound: prompt tokens are computed too but not in ``tokens``."""
     return FORWARD_AND_BACKWARD * weights * tokens / (seconds * devices * peak) if seconds else 0.0
