@@ -17,7 +17,7 @@ class RankOutOfMemory(Exception):
 
 
 class GroupSource(Protocol):
-    """Where bodies come from; ``RolloutBuffer`` is one."""
+    """Where bodies come from; ``buffer.store.learner_side.LearnerBuffer`` is one."""
 
     def fetch(self, groups: Sequence[Any]) -> list[RolloutGroup]:
         """Bodies in the order of what the claim listed."""

@@ -24,10 +24,11 @@ from actors.generator.registry import Roster
 from actors.generator.spec import GeneratorSpec, ServeMetrics, StartGenerator, start_generator
 from actors.weights.locate import check_outside
 from buffer.backend.embedded import RedisUnusable, connect
-from buffer.backend.functions import BufferRefusal
+from buffer.backend.errors import BufferRefusal
 from buffer.child_process import die_with_parent
 from buffer.config import BufferConfig, RedisConfig
-from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.store.generator_side import GeneratorBuffer
+from buffer.store.run_state import RunState
 from buffer.weights.location import Location
 
 log = structlog.get_logger()
@@ -89,7 +90,7 @@ def supervise(spec: GeneratorSpec, module: str, *arguments: str) -> int:
 def _sign_off(client: redis.Redis, spec: GeneratorSpec, slot: int, name: str) -> None:
     """Its process is gone: free its groups and its slot now. Without Redis their deadlines do it."""
     try:
-        RolloutBuffer(client, spec.run, spec.buffer).release(name)
+        GeneratorBuffer(RunState(client, spec.run, spec.buffer)).release(name)
         roster = Roster(client, spec.run)
         roster.leave(name)
         roster.free_slot(slot, name)

@@ -18,7 +18,8 @@ from actors.generator.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, Star
 from actors.sampling.benchmark import AnswerRows, Benchmark, part
 from buffer.backend.embedded import connect
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.store.generator_side import GeneratorBuffer
+from buffer.store.run_state import RunState
 
 log = structlog.get_logger()
 
@@ -40,7 +41,7 @@ class Fleet:
         self._spec = spec
         self._serve_metrics = serve_metrics
         client = connect(spec.buffer.redis, spec.redis_url)
-        self._buffer = RolloutBuffer(client, spec.run, spec.buffer)
+        self._buffer = GeneratorBuffer(RunState(client, spec.run, spec.buffer))
         self._roster = Roster(client, spec.run)
         self._roster.forget_target()
         self._shared_spec = spec.shared()
@@ -202,7 +203,7 @@ class Fleet:
             if time.monotonic() > deadline:
                 loaded = {member.name: str(_version(member.report)) for member in behind}
                 raise TimeoutError(f"weights {version} not loaded within {seconds:.0f} s by {loaded}")
-            self._buffer.wait_bell(0.2)
+            self._buffer.state.wait(0.2)
             self.check()
 
     def borrow(

@@ -30,7 +30,7 @@ from buffer.prompts.pool import PromptPool, Refusal
 from buffer.records.rollout import GroupId
 from buffer.records.versions import PolicyVersion
 from buffer.rules.selection import Selection
-from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.store.generator_side import GeneratorBuffer
 from buffer.weights.base import WeightStore
 
 __all__ = ["Generator", "StageRules"]
@@ -58,7 +58,7 @@ class Generator:
         engine: Engine,
         *,
         pool: PromptPool,
-        buffer: RolloutBuffer,
+        buffer: GeneratorBuffer,
         weights: WeightStore,
         dataset: Rows,
         prompts: Renderer,
@@ -77,10 +77,10 @@ class Generator:
         self._config = config
         self._roster = roster
         self._threads = ThreadPoolExecutor(16, thread_name_prefix=name)
-        self._bell = Bell(buffer.wait_bell)
+        self._bell = Bell(buffer.state.wait)
         self._metrics = GeneratorMetrics(slot)
         self._loader = WeightLoader(
-            name, engine, weights, buffer, self._call, self._metrics.loaded, self._metrics.not_loaded
+            name, engine, weights, buffer.state, self._call, self._metrics.loaded, self._metrics.not_loaded
         )
         self._activity = Activity()
         self._sampler = GroupSampler(engine, prompts, graders, self._activity.running, self._on_sample)
@@ -223,12 +223,12 @@ class Generator:
             await self._bell.wait(heard, RECHECK_SECONDS)
 
     async def _not_ready(self) -> Refusal:
-        return "stale" if await self._call(self._buffer.stopping) is None else "stopping"
+        return "stale" if await self._call(self._buffer.state.stopping) is None else "stopping"
 
     async def _finish_work(self) -> None:
         """Let groups in flight end, within the deadline; nobody wants them once the run itself stops."""
         tasks = self._work.tasks
-        if tasks and await self._call(self._buffer.stopping) is None:
+        if tasks and await self._call(self._buffer.state.stopping) is None:
             log.info("draining", generator=self.name, groups=len(tasks), reason=self._draining)
             await asyncio.wait(tasks, timeout=self._config.drain_seconds)
 

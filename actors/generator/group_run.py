@@ -15,8 +15,9 @@ from buffer.config import TruncationMask
 from buffer.prompts.pool import Lease
 from buffer.prompts.row import Row
 from buffer.records.rollout import RolloutGroup
+from buffer.rules.books import DropReason
 from buffer.rules.selection import Selection
-from buffer.store.rollout_buffer import DropReason, RolloutBuffer
+from buffer.store.generator_side import GeneratorBuffer
 
 log = structlog.get_logger()
 
@@ -46,7 +47,7 @@ class GroupRunner:
     def __init__(
         self,
         sampler: GroupSampler,
-        buffer: RolloutBuffer,
+        buffer: GeneratorBuffer,
         dataset: Rows,
         selection: Selection,
         stages: Sequence[StageRules],

@@ -11,9 +11,9 @@ import structlog
 
 from actors.generator.idle import Cause
 from actors.generator.workload import Workload
+from buffer.backend.errors import Lost
 from buffer.prompts.pool import PromptPool, Refusal
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import Lost
 
 log = structlog.get_logger()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from buffer.records.rollout import GroupId
 
 Beat = Callable[[Mapping[GroupId, int]], Sequence[GroupId]]
-"""Reports progress by group; returns the groups whose lease was lost (``RolloutBuffer.heartbeat``)."""
+"""Reports progress by group; returns the groups whose lease was lost (``GeneratorBuffer.heartbeat``)."""
 
 
 class Heart:

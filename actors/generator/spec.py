@@ -28,7 +28,8 @@ from buffer.prompts.pool import PromptPool
 from buffer.prompts.row import Columns
 from buffer.records.versions import PolicyVersion
 from buffer.rules.selection import load_selection
-from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.store.generator_side import GeneratorBuffer
+from buffer.store.run_state import RunState
 from buffer.weights.location import Location
 from rewards.config import RewardsConfig
 from rewards.pool.pool import GraderPool
@@ -134,7 +135,7 @@ def assemble(
         slot,
         engine,
         pool=PromptPool(client, spec.run, spec.buffer),
-        buffer=RolloutBuffer(client, spec.run, spec.buffer),
+        buffer=GeneratorBuffer(RunState(client, spec.run, spec.buffer)),
         weights=open_weights(Location.parse(spec.weights), spec.buffer.weights),
         dataset=dataset,
         prompts=prompts,

@@ -11,7 +11,7 @@ class Bell:
     """A thread that waits for the buffer's bell and wakes every waiter; each wait has its own deadline."""
 
     def __init__(self, wait: Callable[[float], bool], seconds: float = 1.0) -> None:
-        """wait: blocks up to that many seconds, True if it rang (``RolloutBuffer.wait_bell``)."""
+        """wait: blocks up to that many seconds, True if it rang (``RunState.wait``)."""
         self._wait = wait
         self._seconds = seconds
         self.rings = 0

@@ -26,7 +26,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 class Announcements(Protocol):
-    """Where new versions are announced (``buffer.store.RolloutBuffer``)."""
+    """Where new versions are announced (``buffer.store.run_state.RunState``)."""
 
     def announced(self) -> PolicyVersion | None:
         """Return the newest announced version; None before the first."""

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from actors.sampling.group_sampler import Effort
+from buffer.backend.errors import Lost
 from buffer.prompts.pool import Lease
 from buffer.records.rollout import GroupId
-from buffer.store.rollout_buffer import Lost
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ _WRITE = (
     *("rename", "zadd", "zrem", "zremrangebyscore", "zpopmin", "rpush", "expire"),
 )
 _FUNCTIONS: dict[Role, tuple[str, ...]] = {
-    "generator": ("lease", "push", "reject", "drop", "heartbeat"),
+    "generator": ("lease", "push", "reject", "drop", "heartbeat", "lose"),
     "learner": (
         *("open", "fill", "begin_lineage", "restore", "restore_epoch", "restore_histories", "place"),
         *("claim", "unclaim", "commit", "drop_stragglers", "announce", "checkpoint_begun"),

@@ -14,6 +14,7 @@ from typing import Any
 import redis
 import structlog
 
+from buffer.backend.errors import BufferFull, BufferRefusal, Fenced, Lost, Unreachable, WrongStep
 from buffer.config import RedisConfig
 
 SCHEMA = 1
@@ -25,31 +26,6 @@ PARTS = ("core", "prompts", "pool", "groups", "claims", "recovery", "views")
 _log = structlog.get_logger()
 
 Argument = str | bytes | int | float
-
-
-class BufferRefusal(RuntimeError):
-    """The buffer refused a call; the message says why."""
-
-
-class Lost(BufferRefusal):
-    """This Redis does not hold the run's state (any more): restore from a checkpoint, or wait until it
-    was."""
-
-
-class Fenced(BufferRefusal):
-    """A newer lineage took over; this learner must end."""
-
-
-class WrongStep(BufferRefusal):
-    """Another step is claimed next."""
-
-
-class Unreachable(BufferRefusal):
-    """Redis could not be reached for as long as the config allows."""
-
-
-class BufferFull(BufferRefusal):
-    """Redis stayed at its memory limit for as long as the config allows."""
 
 
 _ERRORS: dict[str, type[BufferRefusal]] = {
@@ -104,7 +80,7 @@ class Functions:
                 self.incarnation = found.decode()
             return self.incarnation
 
-    def words(self, name: str, *arguments: Argument, incarnation: str = "") -> list[Argument]:
+    def command(self, name: str, *arguments: Argument, incarnation: str = "") -> list[Argument]:
         """The command that calls ``name`` in ``incarnation`` (default: the one that is known), for a
         pipeline."""
         known = incarnation or self.incarnation or self.learn_incarnation()
@@ -113,8 +89,8 @@ class Functions:
 
     def call(self, name: str, *arguments: Argument, incarnation: str = "") -> Any:
         """Call a function, again while Redis cannot be reached; raises the fitting BufferRefusal."""
-        words = self.words(name, *arguments, incarnation=incarnation)
-        return self.patiently(lambda: run_command(self.client, words), name)
+        command = self.command(name, *arguments, incarnation=incarnation)
+        return self.patiently(lambda: run_command(self.client, command), name)
 
     def noted(self, refusal: Exception) -> Exception:
         """``refusal``, remembered: Lost is said once, the next call speaks to whatever run is there then."""
@@ -144,9 +120,9 @@ class Functions:
                 pause = min(pause * 2, 2.0)
 
 
-def run_command(client: redis.Redis, words: Sequence[Argument]) -> Any:
+def run_command(client: redis.Redis, command: Sequence[Argument]) -> Any:
     """Send one command as it is."""
-    return client.execute_command(*words)  # type: ignore[no-untyped-call]
+    return client.execute_command(*command)  # type: ignore[no-untyped-call]
 
 
 def translate(error: redis.exceptions.ResponseError) -> Exception:

@@ -1,4 +1,4 @@
-"""Waiting for something to happen in Redis, without asking again and again."""
+"""Wait for something to happen in Redis without polling."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal
 
 import redis
 
-Bell = Literal["room", "work", "learner"]
+Channel = Literal["room", "work", "learner"]
 """``room``: a start may be possible, weights are new, the run stops. ``work``: a group finished or ended.
 ``learner``: the learner lives."""
 
 
-class BellListener:
-    """One subscription to one bell of a run. Rings between two waits are not missed."""
+class ChannelListener:
+    """One subscription to one channel of a run. Messages between two waits are not missed."""
 
     def __init__(self, client: redis.Redis, channel: str) -> None:
         self._pubsub = client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
@@ -23,9 +23,10 @@ class BellListener:
         self._lock = threading.Lock()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for a ring since the last wait. True too where rings may have been missed:
+        """Wait at most ``seconds`` for a message since the last wait; returns whether there may be one.
 
-        at the first wait, and after the connection broke. The caller looks again in every case.
+        True as well where messages may have been missed: at the first wait, and after the connection broke.
+        The caller looks again in every case.
         """
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=max(0.0, seconds)):
@@ -35,9 +36,8 @@ class BellListener:
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
             self._subscribed = False
             self._pubsub.close()
-            time.sleep(
-                max(0.0, min(0.2, deadline - time.monotonic()))
-            )  # a Redis that is down answers at once
+            # A Redis that is down refuses at once: do not spin.
+            time.sleep(max(0.0, min(0.2, deadline - time.monotonic())))
             return True
         finally:
             self._lock.release()
@@ -49,14 +49,14 @@ class BellListener:
                 continue
             self._subscribed = True
             return True
-        rung = False
-        while (left := deadline - time.monotonic()) > 0 and not rung:
-            rung = self._pubsub.get_message(timeout=left) is not None
-        while rung and self._pubsub.get_message(timeout=0.0) is not None:
+        received = False
+        while (left := deadline - time.monotonic()) > 0 and not received:
+            received = self._pubsub.get_message(timeout=left) is not None
+        while received and self._pubsub.get_message(timeout=0.0) is not None:
             continue
-        return rung
+        return received
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Give the connection back to the client."""
         with self._lock:
             self._pubsub.close()

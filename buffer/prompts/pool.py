@@ -139,7 +139,7 @@ class PromptPool:
         )
 
     def snapshot(self, live: Callable[[], Iterable[GroupId]]) -> dict[str, str]:
-        """The pool, JSON-able, for the checkpoint. ``live``: ``RolloutBuffer.live``."""
+        """The pool, JSON-able, for the checkpoint. ``live``: ``RunState.live``."""
         state = self._state(list(self.sources()))
         return dict(self._functions.patiently(lambda: state.read(live), "the pool's snapshot"))
 

@@ -1,4 +1,7 @@
-"""The books: every group that was started is in exactly one place, and what was dropped says why."""
+"""The books: every group that was started is in exactly one place, and every drop has a reason.
+
+Beside them the outcomes: how the groups that finished for one step were graded, flat ones too.
+"""
 
 from __future__ import annotations
 
@@ -84,4 +87,62 @@ def books_from_counts(in_flight: int, pending: int, claimed: int, counts: Mappin
         dropped_tokens=tokens,
         counters=rest,
         **named,
+    )
+
+
+def counts_after_loss(then: Mapping[str, int], last_seen: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the counters of a run that continues from a checkpoint's counters ``then``, though more had
+    happened (``last_seen``)."""
+    seen = max(then, last_seen or then, key=lambda counts: (counts["started"], counts["trained"]))
+    counts = dict(seen)
+    gone = {"lost": sum(counts.pop(place) for place in ("in_flight", "pending", "claimed"))}
+    gone["rolled back"] = max(0, seen["trained"] - then["trained"])
+    counts["trained"] -= gone["rolled back"]
+    for reason, number in gone.items():
+        counts[f"dropped:{reason}"] = counts.get(f"dropped:{reason}", 0) + number
+    return counts
+
+
+PASS_RATE_BUCKETS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.999, 1.0)
+"""Upper bounds of the pass-rate buckets (backend/lua/groups.lua has the same)."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Groups by outcome and by pass rate. ``pass_rates``: per data source, groups in each bucket."""
+
+    all_right: int = 0
+    all_wrong: int = 0
+    mixed: int = 0
+    samples: int = 0
+    tokens: int = 0
+    pass_rates: Mapping[str, tuple[int, ...]] | None = None
+
+    @property
+    def groups(self) -> int:
+        """All groups that finished."""
+        return self.all_right + self.all_wrong + self.mixed
+
+    @property
+    def histogram(self) -> tuple[int, ...]:
+        """Groups in each pass-rate bucket, over all sources."""
+        rows = list((self.pass_rates or {}).values()) or [(0,) * len(PASS_RATE_BUCKETS)]
+        return tuple(sum(column) for column in zip(*rows, strict=True))
+
+
+def outcomes_from_counts(counts: Mapping[str, int]) -> Outcomes:
+    """Read the counters that the functions ``push`` and ``reject`` keep."""
+    rates: dict[str, list[int]] = {}
+    for name, number in counts.items():
+        if name.startswith("rate:"):
+            source, _, bucket = name.removeprefix("rate:").rpartition(":")
+            rates.setdefault(source, [0] * len(PASS_RATE_BUCKETS))[int(bucket)] = number
+    all_wrong, all_right = (sum(row[bucket] for row in rates.values()) for bucket in (0, -1))
+    return Outcomes(
+        all_right=all_right,
+        all_wrong=all_wrong,
+        mixed=sum(map(sum, rates.values())) - all_right - all_wrong,
+        samples=counts.get("samples", 0),
+        tokens=counts.get("tokens", 0),
+        pass_rates={source: tuple(row) for source, row in sorted(rates.items())},
     )

@@ -47,8 +47,8 @@ class HeldLease:
 
 
 @dataclass
-class LeaseJudge:
-    """Decides which leases are lost: by change on the judge's own monotonic clock, never by others' clocks.
+class LeaseMonitor:
+    """Decides which leases are lost: by change on the monitor's own monotonic clock, never by others' clocks.
 
     A lease is lost when its holder has not named it for ``seconds``, or when none of the holder's groups has
     moved on for ``seconds`` (its engine is stuck though its heartbeat goes on).
@@ -58,7 +58,7 @@ class LeaseJudge:
     _named: dict[tuple[GroupId, str], tuple[int, float]] = field(default_factory=dict)
     _moved: dict[str, tuple[frozenset[tuple[GroupId, str, int]], float]] = field(default_factory=dict)
 
-    def judge(self, held: Iterable[HeldLease], now: float) -> list[HeldLease]:
+    def expired(self, held: Iterable[HeldLease], now: float) -> list[HeldLease]:
         """The leases that are lost at ``now`` (seconds, monotonic)."""
         held = list(held)
         actors: dict[str, set[tuple[GroupId, str, int]]] = {}

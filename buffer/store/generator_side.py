@@ -1,30 +1,35 @@
-"""The generators' side of the buffer: push, reject, drop, heartbeat; and the reaper of lost leases."""
+"""GeneratorBuffer: push, reject, drop, heartbeat, release. Leases come from ``prompts.pool``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import msgpack
-import redis
 import structlog
 
-from buffer.backend.functions import Argument, Lost
-from buffer.config import BufferConfig
+from buffer.backend.errors import BufferFull, Lost
+from buffer.backend.functions import Argument
 from buffer.metrics import CODEC_SECONDS, PAYLOAD_BYTES
 from buffer.records.codec import encode_group, encode_summary
 from buffer.records.rollout import GroupId, GroupSummary, RolloutGroup
 from buffer.rules.books import DropReason
 from buffer.rules.difficulty import observe, standing
-from buffer.rules.lease_monitor import HeldLease, Lease, LeaseJudge
-from buffer.store.bodies import BodyWriter, Finished
-from buffer.store.run_state import RunControl
+from buffer.rules.lease_monitor import Lease
+from buffer.store.leases import held_leases, lose_leases
+from buffer.store.run_state import RunState
 
 _log = structlog.get_logger()
 
-_Word = str | bytes | int | float
+MAX_ROUND_TRIP_BYTES = 2**20
+"""Bytes sent in one round trip: beyond it the sockets' buffers fill up and nothing is gained."""
+
+MAX_GROUPS_PER_CALL = 64
+"""Groups in one call: it blocks other callers for a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,25 @@ class PushResult:
         return self.outcome == "accepted"
 
 
-class Pushing(RunControl):
-    """What a generator does with the groups it holds. Every call may be repeated after a lost reply."""
+@dataclass(frozen=True, slots=True)
+class EncodedGroup:
+    """A finished group ready to be sent: its body's key and bytes, its packed report, and the incarnation
+    of the run that leased it."""
 
-    def __init__(self, client: redis.Redis, run: str, config: BufferConfig) -> None:
-        super().__init__(client, run, config)
-        self._judge = LeaseJudge(config.lease_seconds)
+    name: str
+    key: str
+    body: bytes
+    report: bytes
+    incarnation: str
+
+
+class GeneratorBuffer:
+    """What a generator does with the groups it leased. Thread-safe; every call may be repeated after a lost
+    reply."""
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+        self._functions = state.functions
 
     def push(self, lease: Lease, group: RolloutGroup) -> PushResult:
         """Hand in a finished group with its body; ends its lease.
@@ -56,14 +74,13 @@ class Pushing(RunControl):
         return self.push_many([(lease, group)])[0]
 
     def push_many(self, finished: Sequence[tuple[Lease, RolloutGroup]]) -> list[PushResult]:
-        """As ``push`` for several groups in one round trip; one result for each, in order."""
-        ready = [self._finished(lease, group) for lease, group in finished]
-        writer = BodyWriter(self._functions, self.config.push_seconds, self.wait_bell)
-        replies = iter(writer.send([group for group in ready if isinstance(group, Finished)]))
-        return [_result(next(replies)) if isinstance(group, Finished) else group for group in ready]
+        """Push several groups in few round trips; returns one result for each, in order."""
+        encoded = [self._encode(lease, group) for lease, group in finished]
+        results = iter(self.send([group for group in encoded if isinstance(group, EncodedGroup)]))
+        return [next(results) if isinstance(group, EncodedGroup) else group for group in encoded]
 
-    def _finished(self, lease: Lease, group: RolloutGroup) -> Finished | PushResult:
-        """The group as it is sent, or how it ended because it cannot be."""
+    def _encode(self, lease: Lease, group: RolloutGroup) -> EncodedGroup | PushResult:
+        """Return the group as it is sent, or how it ended if it cannot be sent."""
         if group.id != lease.group or group.stage != lease.stage:
             raise ValueError(
                 f"group {group.id} of stage {group.stage} is not what lease {lease.group} is for"
@@ -71,100 +88,127 @@ class Pushing(RunControl):
         with CODEC_SECONDS.labels("encode").time():
             body = encode_group(group)
         PAYLOAD_BYTES.observe(len(body))
-        if len(body) > self.config.max_body_bytes:
+        if len(body) > self.state.config.max_body_bytes:
             self.drop(lease, "oversize", sum(group.summary.lengths))
             return PushResult("refused", "oversize")
-        return self.prepare(lease, group.summary, body)
+        return self.encode_push(lease, group.summary, body)
 
-    def prepare(self, lease: Lease, summary: GroupSummary, body: bytes) -> Finished:
-        """What is sent to push a group whose body is encoded already."""
+    def encode_push(self, lease: Lease, summary: GroupSummary, body: bytes) -> EncodedGroup:
+        """Return what is sent to push a group whose body is already encoded."""
         versions = (*summary.oldest, *summary.newest)
-        words = _pack((*self._report(lease, summary), *versions, encode_summary(summary)))
+        report = _pack((*self._report(lease, summary), *versions, encode_summary(summary)))
         name = str(lease.group)
         key = self._functions.key("body", name, lease.attempt)
-        return Finished(name, key, body, words, lease.incarnation)
+        return EncodedGroup(name, key, body, report, lease.incarnation)
+
+    def send(self, groups: Sequence[EncodedGroup]) -> list[PushResult]:
+        """Send encoded groups; returns one result for each, in order. Raises BufferFull."""
+        return [_result(reply) for chunk in _chunks(groups) for reply in self._send(chunk)]
+
+    def _send(self, groups: Sequence[EncodedGroup]) -> list[Any]:
+        """Send one chunk once Redis has room. Repeating is harmless: an accepted group is accepted again."""
+        deadline = time.monotonic() + self.state.config.push_seconds
+        while True:
+            try:
+                replies: list[Any] = self._functions.patiently(partial(self._round_trip, groups), "push")
+                return replies
+            except BufferFull:
+                self._wait_for_memory(groups, deadline - time.monotonic())
+            except Lost:
+                self._delete_bodies(groups)
+                raise
+
+    def _round_trip(self, groups: Sequence[EncodedGroup]) -> Any:
+        """Send bodies and reports in one transaction; above the memory limit Redis refuses all of it.
+
+        Bodies are set beside the function: passed through Lua they would cost three times as much.
+        """
+        pipe = self._functions.client.pipeline(transaction=True)
+        pipe.mset({group.key: group.body for group in groups})
+        reports, incarnation = [group.report for group in groups], groups[0].incarnation
+        pipe.execute_command(*self._functions.command("push", *reports, incarnation=incarnation))  # type: ignore[no-untyped-call]
+        return pipe.execute()[-1]
+
+    def _delete_bodies(self, groups: Sequence[EncodedGroup]) -> None:
+        """Delete bodies that were set beside a call that a Redis without the run refused."""
+        keys = [group.key for group in groups]
+        self._functions.patiently(lambda: self._functions.client.unlink(*keys), "unlink")
+
+    def _wait_for_memory(self, groups: Sequence[EncodedGroup], seconds: float) -> None:
+        size = sum(len(group.body) for group in groups)
+        if seconds <= 0:
+            names, waited = ", ".join(group.name for group in groups), self.state.config.push_seconds
+            raise BufferFull(
+                f"no memory in Redis for group {names} ({size} bytes) in {waited:.0f} s: "
+                "raise its limit; is the learner at work?"
+            )
+        _log.warning("waiting for memory in redis", groups=len(groups), bytes=size, left=round(seconds))
+        self.state.wait(min(seconds, 5.0))
 
     def reject(self, lease: Lease, summary: GroupSummary) -> PushResult:
         """End a group that is not worth training on: place, lease and statistics in one call; no body."""
-        words = _pack(self._report(lease, summary))
-        return _result(self._functions.call("reject", words, incarnation=lease.incarnation))
+        report = _pack(self._report(lease, summary))
+        return _result(self._functions.call("reject", report, incarnation=lease.incarnation))
 
-    def _report(self, lease: Lease, summary: GroupSummary) -> tuple[_Word, ...]:
-        """The words that both ends of a group share (functions/groups.lua)."""
-        history = observe(lease.history, summary, self.config.difficulty.memory)
-        state = standing(history, self.config.difficulty, lease.group.epoch)
+    def _report(self, lease: Lease, summary: GroupSummary) -> tuple[Argument, ...]:
+        """Return what both ``push`` and ``reject`` report of a group (see backend/lua/groups.lua)."""
+        history = observe(lease.history, summary, self.state.config.difficulty.memory)
+        status = standing(history, self.state.config.difficulty, lease.group.epoch)
         tokens, samples = sum(summary.lengths), len(summary.lengths)
         return (
             *(str(lease.group), lease.attempt, history.pack()),
-            *(state.name, state.epoch, summary.pass_rate, samples, tokens),
+            *(status.name, status.epoch, summary.pass_rate, samples, tokens),
         )
 
     def drop(self, lease: Lease, reason: DropReason, tokens: int = 0) -> None:
-        """Give a group up for good; ``tokens``: what was sampled of it."""
-        words = (str(lease.group), lease.attempt, reason, tokens)
-        self._functions.call("drop", *words, incarnation=lease.incarnation)
+        """Give a group up for good; ``tokens``: how many were sampled for it."""
+        arguments = (str(lease.group), lease.attempt, reason, tokens)
+        self._functions.call("drop", *arguments, incarnation=lease.incarnation)
 
     def heartbeat(self, actor: str, progress: Mapping[GroupId, int]) -> list[GroupId]:
-        """Name all groups that ``actor`` works on, each with a number that grows as it goes on (tokens
+        """Report all groups that ``actor`` works on, each with a number that grows with its progress (tokens
         sampled).
 
-        Returns those it no longer holds: abort them and forget their leases. In a Redis that lost the run it
-        holds none.
+        Returns those whose lease it lost: abort them and forget their leases. If Redis lost the run, all.
         """
-        pairs: list[Argument] = [word for group, tokens in progress.items() for word in (str(group), tokens)]
-        for _ in range(2):  # the second time to the run that Redis holds by now
+        pairs: list[Argument] = [part for group, tokens in progress.items() for part in (str(group), tokens)]
+        for _ in range(2):  # the second time to the run that Redis has by now
             with suppress(Lost):
                 gone = self._functions.call("heartbeat", actor, *pairs)
                 return [GroupId.parse(group.decode()) for group in gone]
         return list(progress)
 
-    def leases(self) -> list[HeldLease]:
-        """Every lease that is held now."""
-        return [_held(row) for row in self._functions.call("leases")]
-
-    def reap(self, now: float) -> list[HeldLease]:
-        """Take back the leases that stand still; called every few seconds by one thread of the run.
-
-        ``now``: that thread's monotonic clock, seconds. The groups keep their places and are leased again.
-        """
-        lost = self._judge.judge(self.leases(), now)
-        self._lose(lost)
-        return lost
-
     def release(self, actor: str) -> int:
-        """Take back all leases of an actor known to be dead; returns how many. A lost run has no leases."""
+        """Take back all leases of an actor that left or is known to be dead; returns how many.
+
+        A run that Redis lost has no leases.
+        """
         try:
-            return self._lose([lease for lease in self.leases() if lease.actor == actor])
+            mine = [lease for lease in held_leases(self._functions) if lease.actor == actor]
+            return lose_leases(self._functions, mine)
         except Lost:
             return 0
 
-    def _lose(self, lost: list[HeldLease]) -> int:
-        words: list[Argument] = [word for lease in lost for word in (str(lease.group), lease.attempt)]
-        for lease in lost:
-            _log.warning("lease lost", group=str(lease.group), actor=lease.actor, tokens=lease.progress)
-        if lost:
-            self._functions.call("lose", *words)
-        return len(lost)
+
+def _chunks(groups: Sequence[EncodedGroup]) -> Iterator[list[EncodedGroup]]:
+    """Yield groups to send together: many small ones, a large one alone, all leased in the same run."""
+    chunk: list[EncodedGroup] = []
+    size = 0
+    for group in groups:
+        size += len(group.body)
+        full = size > MAX_ROUND_TRIP_BYTES or len(chunk) == MAX_GROUPS_PER_CALL
+        if chunk and (full or group.incarnation != chunk[0].incarnation):
+            yield chunk
+            chunk, size = [], len(group.body)
+        chunk.append(group)
+    if chunk:
+        yield chunk
 
 
-def _pack(words: Sequence[_Word]) -> bytes:
-    packed: bytes = msgpack.packb(words, use_bin_type=False)  # Lua's msgpack knows no bytes beside strings
+def _pack(report: Sequence[Argument]) -> bytes:
+    packed: bytes = msgpack.packb(report, use_bin_type=False)  # Lua's msgpack has one type for bytes and text
     return packed
 
 
 def _result(reply: list[bytes]) -> PushResult:
     return PushResult(reply[0].decode(), reply[1].decode())  # type: ignore[arg-type]
-
-
-def _held(row: list[Any]) -> HeldLease:
-    group, attempt, actor, progress, step, stage = row
-    tokens, _, beat = progress.decode().partition(":")
-    return HeldLease(
-        group=GroupId.parse(group.decode()),
-        attempt=attempt.decode(),
-        actor=actor.decode(),
-        progress=int(tokens or 0),
-        beat=int(beat or 0),
-        step=int(step),
-        stage=int(stage),
-    )

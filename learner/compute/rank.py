@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from buffer.records.rollout import GroupId, RolloutGroup
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import CorruptGroup
+from buffer.store.learner_side import CorruptGroup
 from buffer.weights.base import Published, StoreUnavailable
 from learner.compute.collate import ModelInput, collate, shard_columns
 from learner.compute.engine import DeepSpeedEngine

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from buffer.records.rollout import GroupSummary
-from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from buffer.store.learner_side import Claim, LearnerBuffer
 from learner.config import LearnerConfig
 from learner.coordinator.rank_group import RankGroup
 from learner.coordinator.report import ControllerView
@@ -53,7 +53,7 @@ class Batch:
 class Batches:
     """Claims and plans step after step."""
 
-    def __init__(self, schedule: Schedule, buffer: RolloutBuffer, ranks: RankGroup) -> None:
+    def __init__(self, schedule: Schedule, buffer: LearnerBuffer, ranks: RankGroup) -> None:
         self._schedule = schedule
         self._buffer = buffer
         self._ranks = ranks
@@ -87,7 +87,7 @@ class Batches:
             claim = self._buffer.claim(lineage, step)
             if isinstance(claim, Claim):
                 return claim
-            if (reason := self._buffer.stopping()) is not None:
+            if (reason := self._buffer.state.stopping()) is not None:
                 log.warning("no more batches", why=claim.why, stopping=reason)
                 return None
             now = time.monotonic()
@@ -96,7 +96,7 @@ class Batches:
             if now > say_at:
                 log.info("waiting for groups", why=claim.why, seconds=round(now - begun))
                 say_at = now + SAY_SECONDS
-            self._buffer.wait_bell(BELL_SECONDS, "work")
+            self._buffer.state.wait(BELL_SECONDS, "work")
         return None
 
     def _plan(self, claim: Claim, state: LearnerState) -> Batch:
@@ -117,7 +117,7 @@ class Batches:
         return Batch(claim, plan, ControllerView(entropy, alpha, state.entropy.coefficient))
 
     def _check(self, step: int, groups: list[GroupSummary]) -> None:
-        bound, stage = self._buffer.config.max_staleness, self._schedule.index(step)
+        bound, stage = self._buffer.state.config.max_staleness, self._schedule.index(step)
         for group in groups:
             if not 0 <= step - group.oldest.step <= bound or group.newest.step > step:
                 raise StalenessViolated(

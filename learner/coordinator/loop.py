@@ -15,7 +15,7 @@ from typing import Any, Literal
 import structlog
 
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from buffer.store.learner_side import Claim, LearnerBuffer
 from buffer.weights.base import Published, StoreUnavailable
 from learner.checkpoint.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from learner.checkpoint.lineages import largest_lineage, record_lineage
@@ -44,7 +44,7 @@ class Learner:
         self,
         *,
         schedule: Schedule,
-        buffer: RolloutBuffer,
+        buffer: LearnerBuffer,
         ranks: RankGroup,
         checkpoints: Checkpoints,
         on_step: Callable[[StepReport], None],
@@ -140,13 +140,13 @@ class Learner:
 
     def _open_stage(self) -> None:
         """Open the stage whose groups may be sampled with the current version, unless it is open."""
-        stage = self._schedule.sampled_at(self.version.step, self._buffer.config.max_staleness)
+        stage = self._schedule.sampled_at(self.version.step, self._buffer.state.config.max_staleness)
         if stage != self._open:
             self._on_stage(stage)
             self._open = stage
 
     def _check_on_policy(self, stats: StepStats) -> None:
-        if self._buffer.config.max_staleness == 0 and stats.fresh != stats.tokens:
+        if self._buffer.state.config.max_staleness == 0 and stats.fresh != stats.tokens:
             raise StalenessViolated(
                 f"max_staleness 0, but {stats.tokens - stats.fresh} of {stats.tokens} tokens "
                 "were not sampled by the version that was trained"
@@ -181,7 +181,7 @@ class Learner:
         root = self._checkpoints.root
         lineage = self._buffer.begin_lineage(parent, state.version.step, largest_lineage(root))
         record_lineage(root, lineage)
-        self._buffer.remember(ledger)
+        self._buffer.remember_trained(ledger)
         self.state = state.in_lineage(lineage.number)
         self._saver.saved = self.version if checkpoint is not None else None
         self._open = None
@@ -261,7 +261,7 @@ class Learner:
             batch.plan,
             stats,
             batch.controller,
-            self._buffer.outcomes(batch.plan.step),
+            self._buffer.state.outcomes(batch.plan.step),
             lineage=self.version.lineage,
             stage=self._schedule.index(batch.plan.step),
             seconds=self._clock.seconds | stats.seconds,

@@ -12,7 +12,7 @@ import numpy as np
 
 from buffer.records.rollout import GroupSummary
 from buffer.records.versions import staleness
-from buffer.rules.outcomes import Outcomes
+from buffer.rules.books import Outcomes
 from learner.recipe.plan import StepPlan
 from learner.recipe.stats import StepStats
 
@@ -23,7 +23,7 @@ class StepReport:
 
     version: the one that was trained, as ``lineage.step``. rewards, lengths, truncation: of the batch;
     pass_rates and outcomes count all groups that finished for this step, flat ones too (pass_rates by the
-    buckets of buffer/outcomes.py). staleness: groups by the age of their oldest token, in steps.
+    buckets of buffer/rules/books.py). staleness: groups by the age of their oldest token, in steps.
     entropy: e_k, what the controller went by; entropy_exact: of this step's
     forward pass. loss_policy, loss_entropy, loss_kl: the terms as they enter the loss. gap, gap_max,
     mismatch_kl: over the gap_tokens sampled by the trained version. seconds: wait, fetch, fwdbwd, optim,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.store.learner_side import LearnerBuffer
 from learner.checkpoint.checkpoint import CheckpointError, Checkpoints
 from learner.coordinator.rank_group import RankGroup
 from learner.coordinator.state import LearnerState
@@ -21,7 +21,7 @@ class Saver:
     def __init__(
         self,
         checkpoints: Checkpoints,
-        buffer: RolloutBuffer,
+        buffer: LearnerBuffer,
         ranks: RankGroup,
         extra_state: Callable[[], dict[str, Any]],
     ) -> None:
@@ -56,8 +56,8 @@ class Saver:
                 "learner": state.as_dict(),
                 "config": self._ranks.config.model_dump(mode="json"),
                 "model": asdict(self._ranks.shape),
-                "ledger": self._buffer.ledger(),
-                "buffer": self._buffer.snapshot(),
+                "ledger": self._buffer.recently_trained(),
+                "buffer": self._buffer.state.snapshot(),
             }
             checkpoint.write_state(saved | self._extra_state())
         self._buffer.checkpoint_durable(lineage, step)

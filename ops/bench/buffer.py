@@ -21,8 +21,8 @@ from buffer.records.rollout import GroupId, GroupSummary, Rollout, RolloutGroup,
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.lease_monitor import Lease
-from buffer.store.bodies import BodyWriter
-from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from buffer.store.learner_side import Claim
+from buffer.store.rollout_buffer import RolloutBuffer
 
 LONG = (16, 8192, 32)
 SHORT = (8, 64, 2048)
@@ -51,11 +51,15 @@ class Bench:
         self, client: redis.Redis, shape: tuple[int, int, int], prompts: int, staleness: int = 1
     ) -> None:
         samples, tokens, self.batch = shape
-        self.client, config, run = client, BufferConfig(max_staleness=staleness), uuid.uuid4().hex[:8]
+        self.client, config, run = (
+            client,
+            BufferConfig(max_staleness=staleness, push_seconds=60),
+            uuid.uuid4().hex[:8],
+        )
         self.buffer, self.pool = RolloutBuffer(client, run, config), PromptPool(client, run, config)
-        self.buffer.open(BatchSchedule((StageBatch(0, self.batch, samples),)))
+        self.buffer.driver.open_or_create(BatchSchedule((StageBatch(0, self.batch, samples),)))
         self.pool.fill(PromptMeta(prompt, "math") for prompt in range(prompts))
-        self.buffer.begin_lineage(0, 0)
+        self.buffer.learner.begin_lineage(0, 0)
         group = example_group(samples, tokens)
         self.body, self.summary = encode_group(group), group.summary
         self.step = 0
@@ -76,21 +80,21 @@ class Bench:
 
     def push(self, finished: Sequence[tuple[Lease, GroupSummary]]) -> None:
         """Push the example's body under every lease."""
-        writer = BodyWriter(self.buffer._functions, 60, self.buffer.wait_bell)
+        encode, send = self.buffer.generator.encode_push, self.buffer.generator.send
         for start in range(0, len(finished), AT_ONCE):
-            some = finished[start : start + AT_ONCE]
-            writer.send([self.buffer.prepare(lease, summary, self.body) for lease, summary in some])
+            chunk = finished[start : start + AT_ONCE]
+            send([encode(lease, summary, self.body) for lease, summary in chunk])
 
     def train(self) -> None:
         """Claim, fetch the bodies and commit one batch."""
-        claim = self.buffer.claim(1, self.step)
+        claim = self.buffer.learner.claim(1, self.step)
         assert isinstance(claim, Claim), claim
         keys = [group.body_key for group in claim.groups]
         for start in range(0, len(keys), AT_ONCE):
-            self.buffer.bodies(keys[start : start + AT_ONCE])
-        self.buffer.commit(1, self.step)
+            self.buffer.learner.bodies(keys[start : start + AT_ONCE])
+        self.buffer.learner.commit(1, self.step)
         self.step += 1
-        self.buffer.checkpoint_durable(1, self.step)
+        self.buffer.learner.checkpoint_durable(1, self.step)
 
     def bare(self) -> None:
         """The same bytes by SET and GET, pipelined."""

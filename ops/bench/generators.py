@@ -26,7 +26,8 @@ from buffer.prompts.dataset import read_dataset
 from buffer.prompts.pool import PromptMeta, PromptPool
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import BatchSchedule, StageBatch
-from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from buffer.store.learner_side import Claim
+from buffer.store.rollout_buffer import RolloutBuffer
 from buffer.weights.disk import DiskWeights
 from ops.bench.async_simulation import Outcome, Simulation, synchronous_seconds
 from ops.bench.simulated_engine import Cluster
@@ -112,11 +113,11 @@ def _consume(buffer: RolloutBuffer, end: threading.Event) -> None:
     """The instant learner: claims, announces the same weights under the next version, commits."""
     step = 0
     while not end.is_set():
-        if isinstance(buffer.claim(1, step), Claim):
-            buffer.commit(1, step)
+        if isinstance(buffer.learner.claim(1, step), Claim):
+            buffer.learner.commit(1, step)
             step += 1
         else:
-            buffer.wait_bell(0.05, "work")
+            buffer.state.wait(0.05, "work")
 
 
 @contextmanager
@@ -131,13 +132,13 @@ def _run(folder: Path) -> Iterator[tuple[GeneratorSpec, RolloutBuffer]]:
     with EmbeddedRedis(folder / "redis") as server:
         client = connect(config.redis, server.url)
         buffer = RolloutBuffer(client, "bench", config)
-        buffer.open(BatchSchedule((StageBatch(0, BATCH, GROUP_SIZE, 96),)))
-        buffer.begin_lineage(0, 0)
+        buffer.driver.open_or_create(BatchSchedule((StageBatch(0, BATCH, GROUP_SIZE, 96),)))
+        buffer.learner.begin_lineage(0, 0)
         PromptPool(client, "bench", config).fill(PromptMeta(i, "bench") for i in range(len(rows)))
         weights = DiskWeights(folder / "weights")
         version = PolicyVersion(1, 0)
         weights.publish(version, lambda target: _copy(model, target))
-        buffer.announce(version)
+        buffer.learner.announce(version)
         spec = GeneratorSpec(
             run="bench",
             redis_url=server.url,
@@ -151,7 +152,7 @@ def _run(folder: Path) -> Iterator[tuple[GeneratorSpec, RolloutBuffer]]:
             actors=ActorsConfig(groups_in_flight=ENGINE.max_num_seqs // GROUP_SIZE + 2, engine=ENGINE),
         )
         yield spec, buffer
-        buffer.close()
+        buffer.state.close()
         client.close()
 
 

@@ -17,7 +17,7 @@ from actors.generator.metrics import GeneratorMetrics, observe_group
 from actors.sampling.group_sampler import Graded
 from buffer.records.rollout import VersionSpan
 from buffer.records.versions import PolicyVersion
-from buffer.rules.outcomes import PASS_RATE_BUCKETS, Outcomes
+from buffer.rules.books import PASS_RATE_BUCKETS, Outcomes
 from ops.config.schema import ConfigError
 from ops.records.runs import find_run
 from ops.records.summary import steps_of, total_seconds

@@ -15,9 +15,10 @@ from typing import BinaryIO
 import redis
 import structlog
 
+from buffer.backend.errors import BufferRefusal
 from buffer.records.codec import CorruptBody, DecodeLimits, decode_group, encode_group
 from buffer.records.rollout import RolloutGroup
-from buffer.store.rollout_buffer import BufferRefusal, Claim, CorruptGroup, RolloutBuffer
+from buffer.store.learner_side import Claim, CorruptGroup, LearnerBuffer
 from ops.config.schema import RolloutsConfig
 
 log = structlog.get_logger(__name__)
@@ -33,7 +34,7 @@ class RolloutLog:
         self._config = config
         self._file: BinaryIO | None = None
 
-    def recorder(self, buffer: RolloutBuffer) -> Callable[[Claim], None]:
+    def recorder(self, buffer: LearnerBuffer) -> Callable[[Claim], None]:
         """Keeps some groups of each trained claim; what cannot be read or written is left out."""
 
         def record(claim: Claim) -> None:

@@ -15,7 +15,9 @@ from types import TracebackType
 
 import structlog
 
-from buffer.store.rollout_buffer import Books, BufferRefusal, Fenced, RolloutBuffer
+from buffer.backend.errors import BufferRefusal, Fenced
+from buffer.rules.books import Books
+from buffer.store.rollout_buffer import RolloutBuffer
 
 log = structlog.get_logger(__name__)
 
@@ -51,13 +53,13 @@ class BufferSupervisor:
         self._thread.join(timeout=JOIN_SECONDS)
 
     def _supervise(self) -> None:
-        reap_seconds, reap_at = self._buffer.config.lease_seconds / 4, 0.0
+        reap_seconds, reap_at = self._buffer.state.config.lease_seconds / 4, 0.0
         while not self._end.wait(min(BEAT_SECONDS, reap_seconds)):
             try:
-                self._buffer.beat()
-                self.books = self._buffer.books()
+                self._buffer.learner.beat()
+                self.books = self._buffer.state.books()
                 if monotonic() >= reap_at:
-                    self._buffer.reap(monotonic())
+                    self._buffer.driver.reap(monotonic())
                     reap_at = monotonic() + reap_seconds
             except Fenced as error:
                 self.fenced = error

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from buffer.backend.errors import Lost
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import Lost
 from learner.checkpoint.checkpoint import Checkpoint, Checkpoints
 from ops.config.schema import Config
 from ops.display.progress import final_lines
@@ -189,13 +189,13 @@ class Run:
 
         return Learner(
             schedule=self._config.schedule,
-            buffer=self._session.buffer,
+            buffer=self._session.buffer.learner,
             ranks=parts.ranks,
             checkpoints=self._checkpoints,
             on_step=partial(self._on_step, parts.benchmarks),
             on_phase=self._metrics.live.wait.enter,
             on_stage=self._buffer.prompts.enter_stage,
-            on_trained=self._rollouts.recorder(self._session.buffer),
+            on_trained=self._rollouts.recorder(self._session.buffer.learner),
             extra_state=self._buffer.pool_state,
         )
 
@@ -238,7 +238,7 @@ class Run:
 def _part_failures() -> tuple[type[Exception], ...]:
     """Return what a dying part raises in this process. Imported late: Ray reads its environment once."""
     from actors.fleet.healing import GeneratorDied
-    from buffer.backend.functions import BufferRefusal
+    from buffer.backend.errors import BufferRefusal
     from buffer.weights.base import WeightsError
     from learner.checkpoint.checkpoint import CheckpointError
     from learner.coordinator.claims import LearnerStarved, StalenessViolated

@@ -9,9 +9,10 @@ from typing import Any
 
 import structlog
 
+from buffer.backend.errors import BufferRefusal, Lost
 from buffer.prompts.dataset import Dataset
 from buffer.prompts.stages import StagedPrompts
-from buffer.store.rollout_buffer import Books, BufferRefusal, Lost
+from buffer.rules.books import Books
 from learner.checkpoint.checkpoint import Checkpoint
 from learner.checkpoint.lineages import largest_lineage
 from ops.config.derived import batch_schedule, prompt_rules
@@ -40,7 +41,8 @@ class RunBuffer:
 
         One that uses this folder's own Redis would hold the folder's lock, so only a given Redis is asked.
         """
-        if self._config.buffer.redis.url is not None and self._buffer.incumbent_lives(INCUMBENT_SECONDS):
+        shared = self._config.buffer.redis.url is not None
+        if shared and self._buffer.driver.incumbent_lives(INCUMBENT_SECONDS):
             raise ConfigError(
                 f"a learner of run {self._config.run.name} is alive in this Redis: stop it, wait until "
                 "it is gone, or fence it with --take-over"
@@ -52,13 +54,13 @@ class RunBuffer:
         They are restored from the checkpoint and from the last books that were seen. Raises ConfigError.
         """
         try:
-            known = self._buffer.open(batch_schedule(self._config))
+            known = self._buffer.driver.open_or_create(batch_schedule(self._config))
         except ValueError as error:
             raise ConfigError(str(error)) from None
         state = checkpoint.state() if checkpoint is not None and not known else None
         if not known and (state is not None or last_books is not None):
             snapshot = None if state is None else state["buffer"]
-            self._buffer.restore(snapshot, largest_lineage(self._checkpoints), last_books)
+            self._buffer.driver.restore(snapshot, largest_lineage(self._checkpoints), last_books)
         step = 0 if checkpoint is None else checkpoint.version.step
         stage = self._config.schedule.sampled_at(step, self._config.buffer.max_staleness)
         if state is None:
@@ -68,12 +70,12 @@ class RunBuffer:
 
     def pool_state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of the prompt pool."""
-        return {"pool": self._pool.snapshot(self._buffer.live)}
+        return {"pool": self._pool.snapshot(self._buffer.state.live)}
 
     def books(self) -> Books:
         """Return the books; if Redis is gone, those last seen, so that a summary can still be written."""
         try:
-            self._last_books = self._buffer.books()
+            self._last_books = self._buffer.state.books()
         except BufferRefusal as error:
             log.error("no books for the summary but those last seen", reason=str(error))
         return self._last_books
@@ -81,12 +83,12 @@ class RunBuffer:
     def stop(self, reason: str) -> None:
         """Ask the generators to stop."""
         with _unless_lost():
-            self._buffer.stop(reason)
+            self._buffer.driver.stop(reason)
 
     def end(self) -> None:
         """Drop the groups that nobody will train on any more."""
         with _unless_lost():
-            self._buffer.end()
+            self._buffer.driver.end()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from actors.weights.locate import open_weights
 from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
 from buffer.prompts.pool import PromptPool
+from buffer.store.learner_side import LearnerBuffer
 from buffer.store.rollout_buffer import RolloutBuffer
 from buffer.weights.base import WeightStore
 from buffer.weights.location import Location
@@ -50,6 +51,10 @@ class Connections:
     def buffer(self) -> RolloutBuffer:
         """Return a RolloutBuffer on a connection of its own."""
         return RolloutBuffer(self.client(), self.run, self.config)
+
+    def group_source(self) -> LearnerBuffer:
+        """Where a rank in this process fetches bodies."""
+        return self.buffer().learner
 
     def pool(self) -> PromptPool:
         """Return a PromptPool on a connection of its own."""
@@ -91,7 +96,7 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         url = config.buffer.redis.url or stack.enter_context(_embedded_redis(config, folder)).url
         connections = Connections(config.run.name, config.buffer, url, location)
         buffer = connections.buffer()
-        stack.callback(buffer.close)
+        stack.callback(buffer.state.close)
         stack.enter_context(ray_cluster(config.ray, folder.logs, _cpus(config)))
         signals.arm()
         weights = stack.enter_context(weight_locations(config.buffer.weights, location))
@@ -151,7 +156,7 @@ def rank_spec(session: Session, serve_metrics: Callable[[str, int], None]) -> Ra
     return RankSpec(
         model=config.model.path.absolute(),
         config=config.learner,
-        open_source=session.connections.buffer,
+        open_source=session.connections.group_source,
         open_weights=session.connections.weights,
         longest=config.data.max_prompt_tokens + max(stage.response_limit for stage in config.stages),
         needs_reference=config.schedule.needs_reference,

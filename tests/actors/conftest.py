@@ -26,7 +26,8 @@ from buffer.records.rollout import RolloutGroup
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.selection import load_selection
-from buffer.store.rollout_buffer import RolloutBuffer, Short
+from buffer.store.learner_side import NotReady
+from buffer.store.rollout_buffer import RolloutBuffer
 from buffer.weights.disk import DiskWeights
 from ops.bench.tiny_model import write_tiny_model
 from rewards.config import RewardsConfig
@@ -80,15 +81,15 @@ class SmallRun:
         lines = [{"question": f"problem {i}", "answer": str(1 + i % 7)} for i in range(64)]
         self.data.write_text("\n".join(map(json.dumps, lines)))
         self.dataset = read_dataset(self.data)
-        self.buffer.open(BatchSchedule((StageBatch(0, batch, 4, 64),)))
-        self.lineage = self.buffer.begin_lineage(0, 0).number
+        self.buffer.driver.open_or_create(BatchSchedule((StageBatch(0, batch, 4, 64),)))
+        self.lineage = self.buffer.learner.begin_lineage(0, 0).number
         self.pool.fill([PromptMeta(head.index, head.data_source) for head in self.dataset.heads])
         self.groups: list[RolloutGroup] = []
 
     def publish(self, step: int, files: Callable[[Path], None] | None = None) -> None:
         """Publish and announce the weights of a step; by default a table that depends on the step."""
         self.weights.publish(self.version(step), files or self.writer(step))
-        self.buffer.announce(self.version(step))
+        self.buffer.learner.announce(self.version(step))
 
     def writer(self, step: int) -> Callable[[Path], None]:
         """Writes the table of a step."""
@@ -101,14 +102,14 @@ class SmallRun:
     def train(self, step: int, seconds: float = 60.0, files: Callable[[Path], None] | None = None) -> None:
         """Claim, keep the bodies, publish the next version, commit. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
-        while isinstance(claim := self.buffer.claim(self.lineage, step), Short):
+        while isinstance(claim := self.buffer.learner.claim(self.lineage, step), NotReady):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"step {step}: {claim}; {self.buffer.books()}")
-            self.buffer.reap(time.monotonic())
-            self.buffer.wait_bell(0.2, "work")
-        self.groups += self.buffer.fetch(claim.groups)
+                raise TimeoutError(f"step {step}: {claim}; {self.buffer.state.books()}")
+            self.buffer.driver.reap(time.monotonic())
+            self.buffer.state.wait(0.2, "work")
+        self.groups += self.buffer.learner.fetch(claim.groups)
         self.publish(step + 1, files)
-        self.buffer.commit(self.lineage, step)
+        self.buffer.learner.commit(self.lineage, step)
 
     def generator(self, name: str, script: Script | None = None, **changes: Any) -> Generator:
         """A Generator with a ScriptedEngine that answers with its first token; call inside an event loop."""
@@ -119,7 +120,7 @@ class SmallRun:
             0,
             ScriptedEngine(table(0), UNANNOUNCED, script, seed=zlib.crc32(name.encode())),
             pool=self.pool,
-            buffer=RolloutBuffer(self.client, "small", self.config),
+            buffer=RolloutBuffer(self.client, "small", self.config).generator,
             weights=self.weights,
             dataset=self.dataset,
             prompts=Digits(),
@@ -130,7 +131,7 @@ class SmallRun:
         )
 
     def close(self) -> None:
-        self.buffer.close()
+        self.buffer.state.close()
         self.client.close()
         self.server.stop()
 

@@ -46,7 +46,7 @@ def test_one_version_answers_all_while_others_train_on_newer_ones(
         for step in range(8):
             small_run.train(step)
         announced = small_run.version(8)
-        small_run.buffer.stop("enough")
+        small_run.buffer.driver.stop("enough")
         return announced
 
     async def main() -> tuple[Any, PolicyVersion]:
@@ -82,7 +82,7 @@ def test_it_waits_for_the_version_it_was_asked_for(small_run: Any) -> None:
         assert not asked.done()
         small_run.publish(3)
         held, _ = await asked
-        small_run.buffer.stop("enough")
+        small_run.buffer.driver.stop("enough")
         await running
         await generator.close()
         return held
@@ -106,4 +106,4 @@ def test_an_evaluation_engine_follows_the_weights_and_takes_no_part_in_training(
         return first, second
 
     assert asyncio.run(main()) == (small_run.version(0), small_run.version(1))
-    assert small_run.buffer.books().started == 0
+    assert small_run.buffer.state.books().started == 0

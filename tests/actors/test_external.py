@@ -81,7 +81,7 @@ def test_weights_are_downloaded_and_gone_when_it_leaves(
     def train() -> None:
         for step in range(3):
             small_run.train(step)
-        small_run.buffer.stop("enough")
+        small_run.buffer.driver.stop("enough")
 
     monkeypatch.setattr(actors.fleet.external, "supervise", supervise)
     learner = threading.Thread(target=train)

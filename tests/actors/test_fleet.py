@@ -135,9 +135,9 @@ def test_a_vllm_generator_trains_evaluates_dies_and_is_replaced(
 
     os.kill(fleet.reports()[0]["pid"], signal.SIGKILL)
     wait_until(fleet, lambda: engine_processes() <= before, 30)
-    small_run.buffer.stop("enough")
+    small_run.buffer.driver.stop("enough")
     fleet.stop(seconds=60)
-    assert small_run.buffer.books().balanced
+    assert small_run.buffer.state.books().balanced
     assert fleet.summary()["tokens"] > 0
 
 
@@ -173,7 +173,7 @@ async def scripted(spec: GeneratorSpec, name: str, slot: int, serve_metrics: Any
         slot,
         ScriptedEngine(table, UNANNOUNCED, script, seed=zlib.crc32(name.encode())),
         pool=PromptPool(client, spec.run, spec.buffer),
-        buffer=RolloutBuffer(client, spec.run, spec.buffer),
+        buffer=RolloutBuffer(client, spec.run, spec.buffer).generator,
         weights=open_weights(Location.parse(spec.weights), spec.buffer.weights),
         dataset=read_dataset(spec.data),
         prompts=Digits(),
@@ -204,7 +204,7 @@ def test_scale_up_and_down_while_weights_arrive(cluster: None, small_run: Any, t
         wait_until(fleet, lambda: trained() > at + 3, 60)
         assert fleet.reports()[0]["slot"] == 0
     fleet.stop(seconds=30)
-    books = small_run.buffer.books()
+    books = small_run.buffer.state.books()
     assert books.balanced
     assert fleet.summary()["weights_loaded"] > 4
 
@@ -224,7 +224,7 @@ def test_a_frozen_generator_is_replaced_and_training_goes_on(
         at = trained()
         wait_until(fleet, lambda: trained() > at + 3 and len(ready(fleet)) == 2, 60)
     fleet.stop(seconds=30)
-    assert small_run.buffer.books().balanced
+    assert small_run.buffer.state.books().balanced
 
 
 def test_all_gone_the_learner_waits_and_resumes_when_one_joins(
@@ -243,7 +243,7 @@ def test_all_gone_the_learner_waits_and_resumes_when_one_joins(
         at = trained()
         wait_until(fleet, lambda: trained() > at + 2, 60)
     fleet.stop(seconds=30)
-    assert small_run.buffer.books().balanced
+    assert small_run.buffer.state.books().balanced
 
 
 def test_a_generator_that_crashes_on_start_is_given_up_with_its_reason(
@@ -276,7 +276,7 @@ def test_an_evaluation_engine_starts_at_once_and_anew_after_its_death(
         small_run.publish(1)
         second = lent(engine, small_run.version(1), three, but=first.name)
         assert gather([second], 60.0)[0][0] == small_run.version(1)
-    assert small_run.buffer.books().started == 0
+    assert small_run.buffer.state.books().started == 0
 
 
 def lent(engine: EvaluationEngine, version: PolicyVersion, benchmark: Benchmark, but: str = "") -> Borrowed:
@@ -341,7 +341,7 @@ def test_the_number_follows_who_waits_for_whom(cluster: None, small_run: Any, tm
                 wait_for(lambda: len(supervisor.reports) == 2 and fleet.target == 2, failed, 60)
     finally:
         fleet.stop(seconds=30)
-    assert small_run.buffer.books().balanced
+    assert small_run.buffer.state.books().balanced
 
 
 def wait_for(condition: Callable[[], Any], failed: threading.Event, seconds: float) -> None:
@@ -379,7 +379,7 @@ class training:
         self._end.set()
         self._thread.join(100)
         assert not self._thread.is_alive()
-        self._run.buffer.stop("enough")
+        self._run.buffer.driver.stop("enough")
 
 
 def wait_until(fleet: Fleet, condition: Callable[[], Any], seconds: float) -> None:

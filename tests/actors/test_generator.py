@@ -28,7 +28,7 @@ async def trained(run: Any, generators: list[Generator], steps: int, first: int 
 def train(run: Any, first: int, steps: int) -> None:
     for step in range(first, first + steps):
         run.train(step)
-    run.buffer.stop("enough")
+    run.buffer.driver.stop("enough")
 
 
 def expected_logprobs(tokens: list[int], table: np.ndarray) -> np.ndarray:
@@ -61,8 +61,8 @@ def test_groups_are_sampled_graded_and_trained_on_weights_that_keep_coming(small
                     span.start : span.end
                 ]
                 assert np.allclose(rollout.logprobs[span.start : span.end], expected, atol=1e-5)
-    small_run.buffer.end("run ended")
-    books = small_run.buffer.books()
+    small_run.buffer.driver.end("run ended")
+    books = small_run.buffer.state.books()
     assert books.balanced
     assert (books.trained, books.in_flight) == (24, 0)
     report = generator.report()
@@ -81,13 +81,13 @@ def test_a_drained_generator_finishes_its_groups_and_another_takes_over(small_ru
         await asyncio.to_thread(small_run.train, 0)
         first.drain("scaled down")
         await asyncio.wait_for(running, 60)
-        assert small_run.buffer.books().in_flight == 0
+        assert small_run.buffer.state.books().in_flight == 0
         await trained(small_run, [second], steps=2, first=1)
         await first.close()
         await second.close()
 
     asyncio.run(main())
-    assert small_run.buffer.books().trained == 12
+    assert small_run.buffer.state.books().trained == 12
 
 
 def test_torn_weights_are_counted_and_the_old_policy_is_sampled_meanwhile(small_run: Any) -> None:
@@ -115,7 +115,7 @@ def test_torn_weights_are_counted_and_the_old_policy_is_sampled_meanwhile(small_
         await asyncio.to_thread(small_run.train, 1)
         assert versions_of(small_run.groups[4:]) == {"1.0"}
         await until(lambda: generator.report()["version"] == "1.2")
-        await asyncio.to_thread(small_run.buffer.stop, "enough")
+        await asyncio.to_thread(small_run.buffer.driver.stop, "enough")
         await running
         await generator.close()
         return generator
@@ -147,8 +147,8 @@ def test_an_engine_that_fails_ends_the_generator_with_its_own_words(small_run: A
 
     with pytest.raises(EngineBroken, match="caught fire"):
         asyncio.run(main())
-    assert small_run.buffer.books().in_flight > 0
-    assert small_run.buffer.leases() == []
+    assert small_run.buffer.state.books().in_flight > 0
+    assert small_run.buffer.driver.leases() == []
 
 
 def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run: Any) -> None:
@@ -163,13 +163,13 @@ def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run:
         limits = SamplingLimits(max_tokens=32, deadline=0.1)
         generator._runner._stages = [type(rules)(limits, rules.truncation_mask)]
         running = asyncio.create_task(generator.run())
-        await until(lambda: sum(small_run.buffer.books().dropped.values()) >= 4)
+        await until(lambda: sum(small_run.buffer.state.books().dropped.values()) >= 4)
         generator.drain("enough")
         await running
         await generator.close()
 
     asyncio.run(main())
-    books = small_run.buffer.books()
+    books = small_run.buffer.state.books()
     assert books.balanced
     assert set(books.dropped) == {"straggler deadline"}
     assert books.dropped_tokens["straggler deadline"] > 0

@@ -10,10 +10,10 @@ import pytest
 from actors.engines.scripted import Script
 from actors.generator import generator
 from actors.generator import group_tasks as leasing
+from buffer.backend.errors import Lost
 from buffer.prompts.pool import PromptMeta
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.books import Books
-from buffer.store.rollout_buffer import Lost
 
 
 async def until(condition: Any, seconds: float = 30.0) -> None:
@@ -24,10 +24,10 @@ async def until(condition: Any, seconds: float = 30.0) -> None:
 
 def bring_back(run: Any, snapshot: Any, books: Books, step: int) -> None:
     """What the driver does: rules, books and prompts again, then a new lineage with weights of its own."""
-    run.buffer.open(BatchSchedule((StageBatch(0, 4, 4, 64),)))
-    assert run.buffer.restore(snapshot, 1, books)
+    run.buffer.driver.open_or_create(BatchSchedule((StageBatch(0, 4, 4, 64),)))
+    assert run.buffer.driver.restore(snapshot, 1, books)
     run.pool.fill([PromptMeta(head.index, head.data_source) for head in run.dataset.heads])
-    run.lineage = run.buffer.begin_lineage(1, step).number
+    run.lineage = run.buffer.learner.begin_lineage(1, step).number
     run.publish(step)
 
 
@@ -42,20 +42,20 @@ def test_it_aborts_and_counts_its_work_and_goes_on_in_the_run_that_comes_back(sm
         running = asyncio.create_task(generator.run())
         for step in range(2):
             await asyncio.to_thread(small_run.train, step)
-        snapshot = small_run.buffer.snapshot()
+        snapshot = small_run.buffer.state.snapshot()
         await asyncio.to_thread(small_run.train, 2)
-        await until(lambda: small_run.buffer.books().in_flight > 1)
-        books = small_run.buffer.books()
+        await until(lambda: small_run.buffer.state.books().in_flight > 1)
+        books = small_run.buffer.state.books()
         small_run.client.flushall()
         await until(lambda: generator.report()["groups"].get("lost", 0) > 0)
         assert not running.done()
         await asyncio.to_thread(bring_back, small_run, snapshot, books, 2)
         for step in range(2, 5):
             await asyncio.to_thread(small_run.train, step)
-        small_run.buffer.stop("enough")
+        small_run.buffer.driver.stop("enough")
         await running
         await generator.close()
-        after = small_run.buffer.books()
+        after = small_run.buffer.state.books()
         assert after.balanced
         assert after.trained == 5 * 4
         assert after.dropped["rolled back"] == 4

@@ -90,7 +90,7 @@ class World:
 
     def finish(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            assert self.buffer.push(lease, self.make_group(lease)).accepted
+            assert self.buffer.generator.push(lease, self.make_group(lease)).accepted
 
 
 MakeWorld = Callable[..., World]
@@ -121,10 +121,10 @@ def world_maker(client: redis.Redis, make_group: MakeGroup) -> MakeWorld:
         config = BufferConfig.model_validate({"max_staleness": staleness, **settings})
         run = f"run-{uuid.uuid4().hex[:8]}"
         buffer, pool = RolloutBuffer(client, run, config), PromptPool(client, run, config)
-        buffer.open(BatchSchedule(stages or (StageBatch(0, batch, 2),), steps))
+        buffer.driver.open_or_create(BatchSchedule(stages or (StageBatch(0, batch, 2),), steps))
         pool.fill(PromptMeta(prompt, "math") for prompt in range(prompts))
         if begin:
-            buffer.begin_lineage(0, 0)
+            buffer.learner.begin_lineage(0, 0)
         return World(buffer, pool, make_group)
 
     return make

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import Admission, BatchSchedule, StageBatch, worst_case_bytes
-from buffer.store.rollout_buffer import Claim
+from buffer.store.learner_side import Claim
 
 TWO_STAGES = BatchSchedule((StageBatch(0, 4, 2), StageBatch(3, 2, 2)), steps=6)
 
@@ -150,23 +150,23 @@ def test_redis_and_the_twin_decide_alike(
         elif name == "claim" and twin.next_step < 8:
             step, may = twin.next_step, twin.may_claim(twin.next_step)
             overdue = twin.overdue()
-            reply = world.buffer.claim(1, step)
+            reply = world.buffer.learner.claim(1, step)
             assert isinstance(reply, Claim) == may
             if may:
                 assert [group.summary.oldest.step for group in reply.groups] == twin.claim()
-                world.buffer.commit(1, step)
+                world.buffer.learner.commit(1, step)
             else:
                 assert reply.overdue == overdue
         elif held and name in ("push", "reject"):
             lease = held.pop(number % len(held))
             version = lease.version.step
             if name == "push":
-                assert world.buffer.push(lease, world.make_group(lease)).accepted
+                assert world.buffer.generator.push(lease, world.make_group(lease)).accepted
                 twin.arrive(lease.stage, version)
             else:
-                assert world.buffer.reject(lease, world.make_group(lease, (0, 0)).summary).accepted
+                assert world.buffer.generator.reject(lease, world.make_group(lease, (0, 0)).summary).accepted
                 twin.leave(lease.stage, version)
-    assert world.buffer.books().balanced
+    assert world.buffer.state.books().balanced
 
 
 def test_worst_case_is_that_of_the_largest_stage() -> None:

@@ -15,7 +15,7 @@ def test_the_ratio_is_measured_on_a_balanced_run(client: redis.Redis) -> None:
     run = bench.Bench(client, (2, 8, 32), prompts=64)
     run.push(run.finish(run.lease(32, generators=4)))
     run.train()
-    books = run.buffer.books()
+    books = run.buffer.state.books()
     assert (books.trained, books.balanced) == (32, True)
 
 

@@ -19,7 +19,9 @@ from buffer.config import RedisConfig
 from buffer.prompts.pool import PromptPool
 from buffer.records.versions import PolicyVersion
 from buffer.store.inspection import RunInspector, purge, runs
-from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from buffer.store.learner_side import Claim
+from buffer.store.rollout_buffer import RolloutBuffer
+from buffer.store.run_state import RunState
 from ops.commands.observe.buffer import app
 from ops.config.loader import load_config
 from ops.run import buffer_supervisor
@@ -32,10 +34,10 @@ def played(make_world: Any) -> Any:
     """A run with a group in every place."""
     world = make_world(batch=2)
     leases = world.start(4)
-    world.buffer.reject(leases[0], world.make_group(leases[0], (0, 0)).summary)
+    world.buffer.generator.reject(leases[0], world.make_group(leases[0], (0, 0)).summary)
     world.finish(leases[1:])
-    assert isinstance(world.buffer.claim(1, 0), Claim)
-    world.buffer.heartbeat("g0", {world.start(1)[0].group: 123})
+    assert isinstance(world.buffer.learner.claim(1, 0), Claim)
+    world.buffer.generator.heartbeat("g0", {world.start(1)[0].group: 123})
     return world
 
 
@@ -43,7 +45,7 @@ def played(make_world: Any) -> Any:
 def ask(played: Any, redis_server: EmbeddedRedis) -> Iterator[Ask]:
     """Runs a command on the run's folder and reads its JSON."""
     with tempfile.TemporaryDirectory(prefix="mrl") as folder:
-        config = load_config("quickstart", [f"run.name={played.buffer.run}"]).model_dump(mode="json")
+        config = load_config("quickstart", [f"run.name={played.buffer.state.run}"]).model_dump(mode="json")
         (Path(folder) / "config.yaml").write_text(yaml.safe_dump(config))
         (Path(folder) / "redis").mkdir()
         (Path(folder) / "redis" / "url").write_text(redis_server.url)
@@ -93,15 +95,15 @@ def test_purge_takes_one_run_and_leaves_the_others(
     ask: Ask, played: Any, make_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = make_world()
-    client = played.buffer.client
-    assert runs(client) == sorted([played.buffer.run, other.buffer.run])
+    client = played.buffer.state.client
+    assert runs(client) == sorted([played.buffer.state.run, other.buffer.state.run])
     monkeypatch.setattr(buffer_supervisor, "BEAT_SECONDS", 0.1)
     with buffer_supervisor.BufferSupervisor(played.buffer, lambda: None):
         assert "is alive" in ask("purge", "--yes", status=2)
     monkeypatch.setattr(buffer_supervisor, "INCUMBENT_SECONDS", 0.3)
     assert "keys deleted" in ask("purge", "--yes")
-    assert runs(client) == [other.buffer.run]
-    assert not list(client.scan_iter(f"*{played.buffer.run}*"))
+    assert runs(client) == [other.buffer.state.run]
+    assert not list(client.scan_iter(f"*{played.buffer.state.run}*"))
 
 
 def test_the_name_of_a_run_is_no_pattern(client: redis.Redis) -> None:
@@ -121,9 +123,9 @@ def test_a_run_that_is_not_there() -> None:
 
 @pytest.fixture
 def as_role(played: Any, redis_server: EmbeddedRedis) -> Iterator[Callable[[str], redis.Redis]]:
-    client = played.buffer.client
+    client = played.buffer.state.client
     for role in ROLES:
-        client.execute_command(*acl_rules(played.buffer.run, role, "s3cret").split(" "))
+        client.execute_command(*acl_rules(played.buffer.state.run, role, "s3cret").split(" "))
 
     def login(role: str) -> redis.Redis:
         return connect(RedisConfig(username=f"magicrl-{role}", password="s3cret"), redis_server.url)
@@ -134,30 +136,31 @@ def as_role(played: Any, redis_server: EmbeddedRedis) -> Iterator[Callable[[str]
 
 
 def test_each_role_can_do_its_work(played: Any, as_role: Callable[[str], redis.Redis]) -> None:
-    run, config = played.buffer.run, played.buffer.config
-    generator, learner = as_role("generator"), RolloutBuffer(as_role("learner"), run, config)
+    run, config = played.buffer.state.run, played.buffer.state.config
+    generator, trainer = as_role("generator"), RolloutBuffer(as_role("learner"), run, config)
     buffer, pool = RolloutBuffer(generator, run, config), PromptPool(generator, run, config)
+    assert buffer.generator.release("g0") == 1
     leases = pool.lease("g1", PolicyVersion(1, 0), 1).leases
-    assert buffer.heartbeat("g1", {lease.group: 1 for lease in leases}) == []
-    assert all(buffer.push(lease, played.make_group(lease)).accepted for lease in leases)
-    buffer.wait_bell(0.01)
-    learner.commit(1, 0)
-    assert learner.begin_lineage(1, 1).number == 2
-    learner.announce(PolicyVersion(2, 1))
-    assert not learner.incumbent_lives(0.01)
-    learner.stop("enough")
+    assert buffer.generator.heartbeat("g1", {lease.group: 1 for lease in leases}) == []
+    assert all(buffer.generator.push(lease, played.make_group(lease)).accepted for lease in leases)
+    buffer.state.wait(0.01)
+    trainer.learner.commit(1, 0)
+    assert trainer.learner.begin_lineage(1, 1).number == 2
+    trainer.learner.announce(PolicyVersion(2, 1))
+    assert not trainer.driver.incumbent_lives(0.01)
+    trainer.driver.stop("enough")
     observer = as_role("observer")
-    assert RolloutBuffer(observer, run, config).books().balanced
+    assert RunState(observer, run, config).books().balanced
     assert len(list(RunInspector(observer, run).groups())) > 0
 
 
 def test_each_role_is_kept_from_the_rest(played: Any, as_role: Callable[[str], redis.Redis]) -> None:
-    run, config = played.buffer.run, played.buffer.config
+    run, config = played.buffer.state.run, played.buffer.state.config
     generator, observer = as_role("generator"), as_role("observer")
     for forbidden in (
-        lambda: RolloutBuffer(generator, run, config).claim(1, 1),
-        lambda: RolloutBuffer(generator, run, config).begin_lineage(1, 0),
-        lambda: RolloutBuffer(observer, run, config).stop("no"),
+        lambda: RolloutBuffer(generator, run, config).learner.claim(1, 1),
+        lambda: RolloutBuffer(generator, run, config).learner.begin_lineage(1, 0),
+        lambda: RolloutBuffer(observer, run, config).driver.stop("no"),
         lambda: generator.set("magicrl:{another}:body:0.0.0", b""),
         lambda: generator.flushall(),
         lambda: generator.config_get("*"),

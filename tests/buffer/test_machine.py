@@ -20,12 +20,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from buffer.backend.errors import Fenced, Lost
 from buffer.config import BufferConfig
 from buffer.prompts.pool import PromptMeta, PromptPool
 from buffer.records.versions import Ancestry, Lineage, PolicyVersion
 from buffer.rules.admission import Admission, BatchSchedule, StageBatch
 from buffer.rules.lease_monitor import Lease
-from buffer.store.rollout_buffer import Claim, Fenced, Lost, RolloutBuffer
+from buffer.store.learner_side import Claim
+from buffer.store.rollout_buffer import RolloutBuffer
 
 STAGES = (StageBatch(0, 3, 2), StageBatch(3, 2, 2), StageBatch(6, 4, 2))
 SCHEDULE = BatchSchedule(STAGES)
@@ -157,7 +159,7 @@ class BufferMachine(RuleBasedStateMachine):
     def begin(self, staleness: int) -> None:
         self.model = Model(staleness)
         self.connect()
-        assert not self.buffer.open(SCHEDULE)
+        assert not self.buffer.driver.open_or_create(SCHEDULE)
         self.pool.fill(PROMPTS)
         self.copies: list[Lease] = []
         self.checkpoints: list[Checkpoint] = []
@@ -169,7 +171,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.pool = PromptPool(self.client, self.run, config)
 
     def begin_lineage(self, parent: int, fork: int) -> None:
-        lineage = self.buffer.begin_lineage(parent, fork, len(self.model.lineages))
+        lineage = self.buffer.learner.begin_lineage(parent, fork, len(self.model.lineages))
         assert lineage.number == len(self.model.lineages) + 1
         self.model.begin(lineage)
         self.committed = fork
@@ -253,7 +255,7 @@ class BufferMachine(RuleBasedStateMachine):
         spans = [(lease.version, 3), (newer[-1], 2)] if mixed and newer else [(lease.version, 3)]
         group = self.make_group(lease, spans=spans)
         expected, reason = self.expected_push(lease, group)
-        result = self.buffer.push(lease, group)
+        result = self.buffer.generator.push(lease, group)
         assert (result.outcome, result.reason) == (expected, reason)
 
     def expected_push(self, lease: Lease, sent: Any) -> tuple[str, str]:
@@ -276,7 +278,7 @@ class BufferMachine(RuleBasedStateMachine):
 
     def late(self, lease: Lease) -> tuple[str, str]:
         """A group that ended: known for a while, then not. Whatever the answer, it must change no book."""
-        result = self.buffer.push(lease, self.make_group(lease))
+        result = self.buffer.generator.push(lease, self.make_group(lease))
         assert result.outcome in ("accepted", "duplicate", "unknown")
         return result.outcome, ""
 
@@ -285,7 +287,7 @@ class BufferMachine(RuleBasedStateMachine):
     def reject(self, number: int) -> None:
         lease = self.pick(number)
         if lease and (group := self.model.groups.get(str(lease.group))) and group.place == "in_flight":
-            assert self.buffer.reject(lease, self.make_group(lease, (0, 0)).summary).accepted
+            assert self.buffer.generator.reject(lease, self.make_group(lease, (0, 0)).summary).accepted
             self.model.end(str(lease.group), "rejected")
 
     @rule(number=st.integers(0, 99))
@@ -301,7 +303,7 @@ class BufferMachine(RuleBasedStateMachine):
             and not group.lost
         ):
             self.model.end(str(lease.group), "drained")
-            self.buffer.drop(lease, "drained")
+            self.buffer.generator.drop(lease, "drained")
 
     @rule(number=st.integers(0, 99))
     @ready
@@ -310,7 +312,7 @@ class BufferMachine(RuleBasedStateMachine):
         if lease and (group := self.model.groups.get(str(lease.group))) and group.place == "in_flight":
             lost = [name for name, g in self.model.groups.items() if g.actor == lease.actor and not g.lost]
             lost = [name for name in lost if self.model.groups[name].place == "in_flight"]
-            assert self.buffer.release(lease.actor) == len(lost)
+            assert self.buffer.generator.release(lease.actor) == len(lost)
             for name in lost:
                 self.model.groups[name].lost, self.model.groups[name].actor = True, ""
 
@@ -319,7 +321,7 @@ class BufferMachine(RuleBasedStateMachine):
     def claim(self, again: bool) -> None:
         state, step = self.model.admission(), self.model.next
         may, overdue = state.may_claim(step), state.overdue()
-        reply = self.buffer.claim(self.lineage, step)
+        reply = self.buffer.learner.claim(self.lineage, step)
         assert isinstance(reply, Claim) == may
         if isinstance(reply, Claim):
             assert [group.summary.oldest.step for group in reply.groups] == state.claim()
@@ -327,11 +329,11 @@ class BufferMachine(RuleBasedStateMachine):
             names = [str(group.summary.id) for group in reply.groups]
             for name in names:
                 self.model.groups[name].place = "claimed"
-            assert [str(group.id) for group in self.buffer.fetch(reply.groups)] == names
+            assert [str(group.id) for group in self.buffer.learner.fetch(reply.groups)] == names
             self.model.claims[step] = names
             self.model.next += 1
             if again:
-                assert self.buffer.claim(self.lineage, step) == reply
+                assert self.buffer.learner.claim(self.lineage, step) == reply
         else:
             assert reply.overdue == overdue
 
@@ -340,7 +342,7 @@ class BufferMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         step = min(self.model.claims)
         names = self.model.claims.pop(step)
-        self.buffer.commit(self.lineage, step)
+        self.buffer.learner.commit(self.lineage, step)
         for name in names:
             group = self.model.groups[name]
             group.place, group.body = "trained", group.newest.step <= self.model.begun
@@ -348,23 +350,25 @@ class BufferMachine(RuleBasedStateMachine):
         self.model.trained_at[step] = names
         self.committed = step + 1
         self.published.append(PolicyVersion(self.lineage, step + 1))
-        self.buffer.announce(self.published[-1])
+        self.buffer.learner.announce(self.published[-1])
 
     @rule()
     @ready
     def begin_checkpoint(self) -> None:
-        self.buffer.checkpoint_begun(self.lineage, self.committed)
+        self.buffer.learner.checkpoint_begun(self.lineage, self.committed)
         self.model.begun = max(self.model.begun, self.committed)
-        self.snapshot = (self.buffer.snapshot(), self.model.trained)
+        self.snapshot = (self.buffer.state.snapshot(), self.model.trained)
 
     @rule()
     @precondition(lambda self: self.buffer is not None and self.model.begun > self.model.durable)
     def finish_checkpoint(self) -> None:
         step = self.model.begun
         self.checkpoints.append(
-            Checkpoint(PolicyVersion(self.lineage, step), self.buffer.ledger(), *self.snapshot)
+            Checkpoint(
+                PolicyVersion(self.lineage, step), self.buffer.learner.recently_trained(), *self.snapshot
+            )
         )
-        self.buffer.checkpoint_durable(self.lineage, step)
+        self.buffer.learner.checkpoint_durable(self.lineage, step)
         self.model.durable = step
         for old in sorted(self.model.trained_at):
             for name in self.model.trained_at[old]:
@@ -377,12 +381,12 @@ class BufferMachine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.buffer is not None and (self.model.claims or self.model.trained_at))
     def crash_of_the_learner(self) -> None:
-        fenced, old = self.buffer, self.lineage
+        fenced, old = self.buffer.learner, self.lineage
         version, ledger = self.checkpoints[-1][:2] if self.checkpoints else (PolicyVersion(old, 0), {})
         self.connect()
-        assert self.buffer.open(SCHEDULE)
+        assert self.buffer.driver.open_or_create(SCHEDULE)
         self.begin_lineage(version.lineage, version.step)
-        self.buffer.remember(ledger)
+        self.buffer.learner.remember_trained(ledger)
         for call in (fenced.claim, fenced.commit, fenced.checkpoint_durable):
             with pytest.raises(Fenced):
                 call(old, self.model.next)
@@ -391,17 +395,19 @@ class BufferMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.buffer is not None and self.committed > self.model.lineages[-1].fork_step)
     def redis_loses_everything(self, live: bool) -> None:
         """The learner goes on from its newest checkpoint; if ``live`` or without one, from where it is."""
-        books, now = self.buffer.books(), PolicyVersion(self.lineage, self.committed)
-        known = Checkpoint(now, self.buffer.ledger(), self.buffer.snapshot(), self.model.trained)
+        books, now = self.buffer.state.books(), PolicyVersion(self.lineage, self.committed)
+        known = Checkpoint(
+            now, self.buffer.learner.recently_trained(), self.buffer.state.snapshot(), self.model.trained
+        )
         if self.checkpoints and not live:
             known = self.checkpoints[-1]
         self.client.flushall()
         self.client.function_flush()
         with pytest.raises(Lost):
-            self.buffer.books()
-        assert not self.buffer.open(SCHEDULE)
-        assert self.buffer.restore(known.snapshot, self.lineage, books)
-        assert not self.buffer.restore(known.snapshot, self.lineage, books), "an intact Redis must win"
+            self.buffer.state.books()
+        assert not self.buffer.driver.open_or_create(SCHEDULE)
+        assert self.buffer.driver.restore(known.snapshot, self.lineage, books)
+        assert not self.buffer.driver.restore(known.snapshot, self.lineage, books), "an intact Redis must win"
         self.pool.fill(PROMPTS)
         self.model.ended["lost"] += len(self.model.at("in_flight", "pending", "claimed"))
         self.model.ended["rolled back"] += self.model.trained - known.trained
@@ -410,16 +416,16 @@ class BufferMachine(RuleBasedStateMachine):
         self.model.claims, self.model.trained_at = {}, {}
         for lease in self.copies[:1]:
             with pytest.raises(Lost):
-                self.buffer.push(lease, self.make_group(lease))
+                self.buffer.generator.push(lease, self.make_group(lease))
         self.copies.clear()
         self.begin_lineage(*known.version)
-        self.buffer.remember(known.ledger)
+        self.buffer.learner.remember_trained(known.ledger)
         self.checkpoints = [known]
 
     @invariant()
     @ready
     def the_books_are_those_of_the_model(self) -> None:
-        books = self.buffer.books()
+        books = self.buffer.state.books()
         ended = +Counter(self.model.ended)
         assert books.balanced, books
         assert books.started == self.model.started

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from buffer.backend.errors import Lost
 from buffer.config import DifficultyConfig
 from buffer.prompts.pool import PromptMeta, PromptPool, PromptRules
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import Lost, RolloutBuffer
+from buffer.store.rollout_buffer import RolloutBuffer
 
 
 def draw_all(world: Any, n: int, rewards: tuple[float, ...] = (0.0, 1.0)) -> list[tuple[int, int]]:
@@ -18,7 +19,7 @@ def draw_all(world: Any, n: int, rewards: tuple[float, ...] = (0.0, 1.0)) -> lis
     drawn = []
     for _ in range(n):
         lease = world.start(1)[0]
-        world.buffer.reject(lease, world.make_group(lease, rewards).summary)
+        world.buffer.generator.reject(lease, world.make_group(lease, rewards).summary)
         drawn.append((lease.group.epoch, lease.group.prompt))
     return drawn
 
@@ -64,8 +65,8 @@ def test_prompts_known_to_be_too_easy_or_impossible_are_not_filled(make_world: A
 def test_mastered_prompts_retire_and_failing_ones_rest_longer_each_time(make_world: Any) -> None:
     world = make_world(prompts=6, batch=1, max_rejected_per_step=10_000, difficulty={"rest_after": 1})
     leases = world.start(2)
-    world.buffer.reject(leases[0], world.make_group(leases[0], (1, 1)).summary)
-    world.buffer.reject(leases[1], world.make_group(leases[1], (0, 0)).summary)
+    world.buffer.generator.reject(leases[0], world.make_group(leases[0], (1, 1)).summary)
+    world.buffer.generator.reject(leases[1], world.make_group(leases[1], (0, 0)).summary)
     statistics = world.pool.statistics()
     assert (statistics.retired, statistics.resting) == ({"math": 1}, {"math": 1})
     mastered, failing = leases[0].group.prompt, leases[1].group.prompt
@@ -73,7 +74,7 @@ def test_mastered_prompts_retire_and_failing_ones_rest_longer_each_time(make_wor
     while world.pool.statistics().epoch < 20:
         lease = world.start(1)[0]
         wrong = lease.group.prompt == failing
-        world.buffer.reject(lease, world.make_group(lease, (0, 0) if wrong else (0, 1)).summary)
+        world.buffer.generator.reject(lease, world.make_group(lease, (0, 0) if wrong else (0, 1)).summary)
         assert lease.group.prompt != mastered
         if wrong:
             epochs_seen.add(lease.group.epoch)
@@ -84,7 +85,7 @@ def test_with_too_few_prompts_resting_then_retired_ones_return(make_world: Any) 
     world = make_world(prompts=4, batch=2, staleness=0, max_rejected_per_step=10_000)
     draw_all(world, 4, (1, 1))  # all four are mastered at once
     assert world.start(2), "two are needed for a batch, so two come back"
-    assert world.buffer.books().counters["prompts_recalled_retired"] == 2
+    assert world.buffer.state.books().counters["prompts_recalled_retired"] == 2
     assert world.pool.statistics().retired == {"math": 2}
 
 
@@ -96,19 +97,19 @@ def test_an_empty_pool_is_exhausted(make_world: Any) -> None:
 def test_too_many_flat_groups_for_one_step_end_the_run(make_world: Any) -> None:
     world = make_world(batch=2, max_rejected_per_step=3)
     draw_all(world, 5, (0, 1))
-    assert world.buffer.stopping() is None
+    assert world.buffer.state.stopping() is None
     draw_all(world, 1)
-    assert world.buffer.stopping() == "data exhausted"
+    assert world.buffer.state.stopping() == "data exhausted"
     assert world.pool.lease("g", PolicyVersion(1, 0), 1).refused == "stopping"
 
 
 def test_a_prompt_whose_group_was_lost_rejoins_the_epoch_under_a_new_id(make_world: Any) -> None:
     world = make_world(prompts=3, batch=8)
     leases = world.start(3)
-    world.buffer.drop(leases[0], "drained")
+    world.buffer.generator.drop(leases[0], "drained")
     again = world.start(1)[0]
     assert again.group == leases[0].group._replace(draw=1)
-    world.buffer.drop(again, "straggler deadline")  # would only straggle again: not in this epoch
+    world.buffer.generator.drop(again, "straggler deadline")  # would only straggle again: not in this epoch
     assert world.start(1)[0].group.epoch == 1
 
 
@@ -117,7 +118,7 @@ def test_a_repeated_request_gets_its_first_answer(make_world: Any) -> None:
     functions = world.pool._functions
     first = functions.call("lease", "g0", 1, 0, 3, "the-same-request")
     assert functions.call("lease", "g0", 1, 0, 3, "the-same-request") == first
-    assert world.buffer.books().started == 3
+    assert world.buffer.state.books().started == 3
 
 
 def test_history_travels_with_the_lease(make_world: Any) -> None:
@@ -125,7 +126,7 @@ def test_history_travels_with_the_lease(make_world: Any) -> None:
     world.pool.fill([PromptMeta(7, "m", 0.25)])
     lease = world.start(1)[0]
     assert lease.history.pass_rate == pytest.approx((0.25 * 4 + 1) / 6)
-    world.buffer.reject(lease, world.make_group(lease, (1, 1, 0, 1)).summary)
+    world.buffer.generator.reject(lease, world.make_group(lease, (1, 1, 0, 1)).summary)
     history = world.start(1)[0].history
     assert (history.groups, history.samples, history.successes, history.last) == (1, 4, 3, 0.75)
 
@@ -135,24 +136,24 @@ def test_a_snapshot_brings_the_pool_back_without_what_was_unfinished(make_world:
     done = {prompt for _, prompt in draw_all(world, 4)}
     draw_all(world, 1, (1, 1))
     unfinished = {lease.group.prompt for lease in world.start(2)}
-    pool_snapshot, snapshot = world.pool.snapshot(world.buffer.live), world.buffer.snapshot()
-    world.buffer.client.flushdb()
+    pool_snapshot, snapshot = world.pool.snapshot(world.buffer.state.live), world.buffer.state.snapshot()
+    world.buffer.state.client.flushdb()
     with pytest.raises(Lost):
         world.pool.lease("g", PolicyVersion(1, 0), 1)
 
-    buffer = RolloutBuffer(world.buffer.client, world.buffer.run, world.buffer.config)
-    pool = PromptPool(world.buffer.client, world.buffer.run, world.buffer.config)
-    assert not buffer.open(world_schedule(4))
-    assert buffer.restore(snapshot)
+    buffer = RolloutBuffer(world.buffer.state.client, world.buffer.state.run, world.buffer.state.config)
+    pool = PromptPool(world.buffer.state.client, world.buffer.state.run, world.buffer.state.config)
+    assert not buffer.driver.open_or_create(world_schedule(4))
+    assert buffer.driver.restore(snapshot)
     pool.restore(pool_snapshot, [PromptMeta(prompt, "math") for prompt in range(10)])
-    lineage = buffer.begin_lineage(1, 0)
+    lineage = buffer.learner.begin_lineage(1, 0)
     statistics = pool.statistics()
     assert (statistics.epoch, statistics.retired, statistics.left) == (0, {"math": 1}, {"math": 5})
     leases = pool.lease("g", PolicyVersion(lineage.number, 0), 5).leases
     assert {lease.group.prompt for lease in leases} >= unfinished
     assert not {lease.group.prompt for lease in leases} & done
     assert all(lease.group.epoch == 0 and lease.group.draw >= 2000 for lease in leases), "no id comes back"
-    assert buffer.books().dropped == {"lost": 2}
+    assert buffer.state.books().dropped == {"lost": 2}
 
 
 def world_schedule(batch: int) -> Any:
@@ -167,7 +168,9 @@ def test_a_new_stage_wakes_the_resting_and_retires_the_mastered(make_world: Any)
     )
     draw_all(world, 1, (0, 0))
     lease = world.start(1)[0]
-    world.buffer.reject(lease, world.make_group(lease, (1, 1, 1, 1, 1, 1, 1, 0)).summary)  # posterior 0.8
+    world.buffer.generator.reject(
+        lease, world.make_group(lease, (1, 1, 1, 1, 1, 1, 1, 0)).summary
+    )  # posterior 0.8
     assert world.pool.statistics().resting == {"math": 1}
     assert enter(world, 1, [PromptMeta(prompt, "math") for prompt in range(5)], high=0.7) == {
         "added": 0,
@@ -234,12 +237,12 @@ def test_a_snapshot_brings_the_stage_back(make_world: Any) -> None:
     draw_all(world, 5)
     before, sources = world.pool.statistics(), world.pool.sources()
     assert before.ready["easy"] + before.drawn["easy"] == len(improved)
-    pool_snapshot, snapshot = world.pool.snapshot(world.buffer.live), world.buffer.snapshot()
-    world.buffer.client.flushdb()
-    buffer = RolloutBuffer(world.buffer.client, world.buffer.run, world.buffer.config)
-    pool = PromptPool(world.buffer.client, world.buffer.run, world.buffer.config)
-    buffer.open(world_schedule(2))
-    buffer.restore(snapshot)
+    pool_snapshot, snapshot = world.pool.snapshot(world.buffer.state.live), world.buffer.state.snapshot()
+    world.buffer.state.client.flushdb()
+    buffer = RolloutBuffer(world.buffer.state.client, world.buffer.state.run, world.buffer.state.config)
+    pool = PromptPool(world.buffer.state.client, world.buffer.state.run, world.buffer.state.config)
+    buffer.driver.open_or_create(world_schedule(2))
+    buffer.driver.restore(snapshot)
     pool.restore(pool_snapshot, EASY + HARD, stage)
     assert pool.enter_stage(stage, EASY + HARD) is None
     after = pool.statistics()
@@ -254,6 +257,6 @@ def draw_failures(world: Any, rows: list[PromptMeta]) -> set[int]:
         lease = world.start(1)[0]
         wrong = lease.group.prompt in {row.prompt for row in rows}
         rewards = (0.0,) * 15 + (1.0,) if wrong else (0.0, 1.0)
-        world.buffer.reject(lease, world.make_group(lease, rewards).summary)
+        world.buffer.generator.reject(lease, world.make_group(lease, rewards).summary)
         failed |= {lease.group.prompt} if wrong else set()
     return failed

@@ -21,7 +21,7 @@ from buffer.rules.difficulty import (
     standing,
     worth_starting,
 )
-from buffer.rules.lease_monitor import HeldLease, LeaseJudge
+from buffer.rules.lease_monitor import HeldLease, LeaseMonitor
 from buffer.rules.selection import is_flat, load_selection, statistics_rewards
 
 
@@ -51,31 +51,31 @@ def held(prompt: int, actor: str, progress: int, beat: int) -> HeldLease:
 
 
 def test_a_lease_is_lost_when_its_holder_stops_naming_it() -> None:
-    judge = LeaseJudge(10)
-    assert judge.judge([held(1, "x", 5, 1), held(2, "x", 5, 1)], now=0) == []
-    assert judge.judge([held(1, "x", 5, 1), held(2, "x", 9, 2)], now=9) == []
-    assert judge.judge([held(1, "x", 5, 1), held(2, "x", 12, 3)], now=10) == [held(1, "x", 5, 1)]
+    monitor = LeaseMonitor(10)
+    assert monitor.expired([held(1, "x", 5, 1), held(2, "x", 5, 1)], now=0) == []
+    assert monitor.expired([held(1, "x", 5, 1), held(2, "x", 9, 2)], now=9) == []
+    assert monitor.expired([held(1, "x", 5, 1), held(2, "x", 12, 3)], now=10) == [held(1, "x", 5, 1)]
 
 
 def test_a_stuck_engine_loses_its_leases_though_its_heart_beats() -> None:
-    judge = LeaseJudge(10)
+    monitor = LeaseMonitor(10)
     for now in range(10):
-        assert judge.judge([held(1, "x", 5, now), held(2, "x", 7, now)], now) == []
-    assert len(judge.judge([held(1, "x", 5, 10), held(2, "x", 7, 10)], now=10)) == 2
+        assert monitor.expired([held(1, "x", 5, now), held(2, "x", 7, now)], now) == []
+    assert len(monitor.expired([held(1, "x", 5, 10), held(2, "x", 7, 10)], now=10)) == 2
 
 
 def test_waiting_in_the_queue_of_a_working_engine_is_no_standstill() -> None:
-    judge = LeaseJudge(10)
+    monitor = LeaseMonitor(10)
     for now in range(50):
-        assert judge.judge([held(1, "x", now, now), held(2, "x", 0, now)], now) == []
+        assert monitor.expired([held(1, "x", now, now), held(2, "x", 0, now)], now) == []
 
 
 @given(st.floats(-1e9, 1e9))
 def test_only_the_judges_clock_counts(offset: float) -> None:
-    judge = LeaseJudge(10)
-    assert judge.judge([held(1, "x", 5, 1)], offset) == []
-    assert judge.judge([held(1, "x", 5, 1)], offset + 9) == []
-    assert judge.judge([held(1, "x", 5, 1)], offset + 11) == [held(1, "x", 5, 1)]
+    monitor = LeaseMonitor(10)
+    assert monitor.expired([held(1, "x", 5, 1)], offset) == []
+    assert monitor.expired([held(1, "x", 5, 1)], offset + 9) == []
+    assert monitor.expired([held(1, "x", 5, 1)], offset + 11) == [held(1, "x", 5, 1)]
 
 
 def test_history_adds_up_and_weighs_recent_policies_more() -> None:

@@ -19,13 +19,15 @@ import numpy as np
 import pytest
 
 from buffer.backend.embedded import EmbeddedRedis, connect
+from buffer.backend.errors import BufferFull, Unreachable
 from buffer.config import BufferConfig
 from buffer.prompts.pool import PromptMeta, PromptPool
 from buffer.records.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.lease_monitor import Lease
-from buffer.store.rollout_buffer import BufferFull, Claim, RolloutBuffer, Unreachable
+from buffer.store.learner_side import Claim
+from buffer.store.rollout_buffer import RolloutBuffer
 
 
 @pytest.fixture
@@ -61,9 +63,9 @@ class Run:
         self.config = BufferConfig.model_validate({"lease_seconds": 1.0, "redis": redis, **settings})
         self.schedule = BatchSchedule((StageBatch(0, batch, 2),), steps)
         self.buffer, self.pool = self.connect()
-        self.buffer.open(self.schedule)
+        self.buffer.driver.open_or_create(self.schedule)
         self.pool.fill(PromptMeta(prompt, "math") for prompt in range(3000))
-        self.lineage = self.buffer.begin_lineage(0, 0).number
+        self.lineage = self.buffer.learner.begin_lineage(0, 0).number
         self.pushed: list[GroupId] = []
         self.trained: list[GroupId] = []
         self.errors: list[BaseException] = []
@@ -75,38 +77,38 @@ class Run:
     def generate(self, name: str) -> None:
         """One generator: lease, push or reject, heartbeat; until the run stops."""
         (buffer, pool), rng = self.connect(), random.Random(name)
-        while buffer.stopping() is None:
-            version = buffer.announced() or PolicyVersion(self.lineage, 0)
+        while buffer.state.stopping() is None:
+            version = buffer.state.announced() or PolicyVersion(self.lineage, 0)
             leases = pool.lease(name, version, 3).leases
             for lease in leases:
-                buffer.heartbeat(name, {lease.group: rng.randrange(1, 10**6) for lease in leases})
+                buffer.generator.heartbeat(name, {lease.group: rng.randrange(1, 10**6) for lease in leases})
                 if rng.random() < 0.3:
-                    buffer.reject(lease, group_for(lease, (0, 0)).summary)
-                elif buffer.push(lease, group_for(lease)).accepted:
+                    buffer.generator.reject(lease, group_for(lease, (0, 0)).summary)
+                elif buffer.generator.push(lease, group_for(lease)).accepted:
                     self.pushed.append(lease.group)
             if not leases:
-                buffer.wait_bell(0.5)
+                buffer.state.wait(0.5)
 
     def learn(self, steps: int) -> None:
         """The learner and its reaper, for so many steps."""
         buffer, _ = self.connect()
-        buffer.announce(PolicyVersion(self.lineage, 0))
+        buffer.learner.announce(PolicyVersion(self.lineage, 0))
         deadline = time.monotonic() + 120
         step = 0
         while step < steps:
-            assert time.monotonic() < deadline, f"no progress: {buffer.claim(self.lineage, step)}"
-            claim = buffer.claim(self.lineage, step)
+            assert time.monotonic() < deadline, f"no progress: {buffer.learner.claim(self.lineage, step)}"
+            claim = buffer.learner.claim(self.lineage, step)
             if isinstance(claim, Claim):
-                self.trained += [group.id for group in buffer.fetch(claim.groups)]
-                buffer.commit(self.lineage, step)
+                self.trained += [group.id for group in buffer.learner.fetch(claim.groups)]
+                buffer.learner.commit(self.lineage, step)
                 step += 1
-                buffer.announce(PolicyVersion(self.lineage, step))
-                buffer.checkpoint_begun(self.lineage, step)
-                buffer.checkpoint_durable(self.lineage, step)
+                buffer.learner.announce(PolicyVersion(self.lineage, step))
+                buffer.learner.checkpoint_begun(self.lineage, step)
+                buffer.learner.checkpoint_durable(self.lineage, step)
             else:
-                buffer.wait_bell(0.2, "work")
-                buffer.reap(time.monotonic())
-        buffer.stop("enough")
+                buffer.state.wait(0.2, "work")
+                buffer.driver.reap(time.monotonic())
+        buffer.driver.stop("enough")
 
     @contextlib.contextmanager
     def going(self, generators: int, steps: int) -> Iterator[None]:
@@ -144,21 +146,21 @@ def test_killed_under_load_with_fsync_always_nothing_acknowledged_is_lost(folder
         threads = [
             threading.Thread(target=run._guard, args=(run.generate, f"g{n}"), daemon=True) for n in range(3)
         ]
-        run.buffer.announce(PolicyVersion(1, 0))
+        run.buffer.learner.announce(PolicyVersion(1, 0))
         for thread in threads:
             thread.start()
         while len(run.pushed) < 50:
-            run.buffer.wait_bell(0.2, "work")
+            run.buffer.state.wait(0.2, "work")
         acknowledged = list(run.pushed)
         kill(server)
         server.start()
-        live = set(run.buffer.live())
+        live = set(run.buffer.state.live())
         assert set(acknowledged) <= live
-        run.buffer.stop("enough")
+        run.buffer.driver.stop("enough")
         for thread in threads:
             thread.join(timeout=60)
         assert not run.errors
-        books = run.buffer.books()
+        books = run.buffer.state.books()
         assert books.balanced
         assert books.pending == len(run.pushed) == len(set(run.pushed))
 
@@ -170,10 +172,10 @@ def test_killed_again_and_again_every_step_is_full_and_no_group_is_trained_twice
             for _ in range(3):
                 reached = len(run.trained)
                 while len(run.trained) < reached + 24 and not run.errors:
-                    run.buffer.wait_bell(0.2, "work")
+                    run.buffer.state.wait(0.2, "work")
                 kill(server)
                 server.start()
-        books = run.buffer.books()
+        books = run.buffer.state.books()
         assert len(run.trained) == len(set(run.trained)) == 25 * 8 == books.trained
         assert books.balanced
 
@@ -183,12 +185,12 @@ def test_a_redis_that_stays_away_ends_the_call_with_its_name(folder: Path) -> No
         run = Run(server.url, redis={"patience_seconds": 0.3})
         kill(server)
         with pytest.raises(Unreachable, match=r"no answer from Redis for 0 s while calling books"):
-            run.buffer.books()
+            run.buffer.state.books()
 
 
 def fits(buffer: RolloutBuffer, lease: Lease) -> bool:
     try:
-        return buffer.push(lease, group_for(lease, tokens=80_000)).accepted
+        return buffer.generator.push(lease, group_for(lease, tokens=80_000)).accepted
     except BufferFull:
         return False
 
@@ -201,20 +203,22 @@ def test_full_memory_holds_writers_back_and_never_the_learner(folder: Path) -> N
         assert 4 <= pushed < 20
         held = leases[pushed:]
         with pytest.raises(BufferFull, match=f"no memory in Redis for group {held[0].group} .* bytes"):
-            run.buffer.push(held[0], group_for(held[0], tokens=80_000))
-        run.buffer.heartbeat("g", {lease.group: 1 for lease in held})
-        assert run.buffer.reject(held.pop(), group_for(leases[-1], (0, 0)).summary).accepted
-        waiting = threading.Thread(target=lambda: run.buffer.push(held[0], group_for(held[0], tokens=80_000)))
+            run.buffer.generator.push(held[0], group_for(held[0], tokens=80_000))
+        run.buffer.generator.heartbeat("g", {lease.group: 1 for lease in held})
+        assert run.buffer.generator.reject(held.pop(), group_for(leases[-1], (0, 0)).summary).accepted
+        waiting = threading.Thread(
+            target=lambda: run.buffer.generator.push(held[0], group_for(held[0], tokens=80_000))
+        )
         run.config = run.config.model_copy(update={"push_seconds": 60.0})
-        run.buffer.config = run.config
+        run.buffer.state.config = run.config
         waiting.start()
-        learner, _ = run.connect()
+        learner = run.connect()[0].learner
         assert isinstance(learner.claim(1, 0), Claim)
         learner.commit(1, 0)
         learner.checkpoint_durable(1, 1)
         waiting.join(timeout=60)
         assert not waiting.is_alive()
-        books = run.buffer.books()
+        books = run.buffer.state.books()
         assert (books.trained, books.pending, books.rejected) == (4, pushed - 4 + 1, 1)
         assert books.balanced
 
@@ -293,27 +297,27 @@ def test_the_line_breaks_in_the_middle_of_a_call(
     )
     buffer, pool = run.buffer, run.pool
     version = PolicyVersion(1, 0)
-    buffer.announce(version)
+    buffer.learner.announce(version)
     leases = pool.lease("g", version, 4).leases
     assert len(leases) == 4
-    assert buffer.heartbeat("g", {lease.group: 1 for lease in leases}) == []
-    assert buffer.release("g") == 4
+    assert buffer.generator.heartbeat("g", {lease.group: 1 for lease in leases}) == []
+    assert buffer.generator.release("g") == 4
     leases = pool.lease("g", version, 4).leases
-    assert buffer.reject(leases[0], group_for(leases[0], (0, 0)).summary).accepted
-    buffer.drop(leases[1], "drained")
+    assert buffer.generator.reject(leases[0], group_for(leases[0], (0, 0)).summary).accepted
+    buffer.generator.drop(leases[1], "drained")
     leases = leases[2:] + pool.lease("g", version, 9).leases
-    assert buffer.push(leases[0], group_for(leases[0], tokens=20_000)).accepted
-    assert all(buffer.push(lease, group_for(lease)).accepted for lease in leases[1:])
-    assert isinstance(buffer.claim(1, 0), Claim)
-    buffer.unclaim(1, 0, [])
-    claim = buffer.claim(1, 0)
+    assert buffer.generator.push(leases[0], group_for(leases[0], tokens=20_000)).accepted
+    assert all(buffer.generator.push(lease, group_for(lease)).accepted for lease in leases[1:])
+    assert isinstance(buffer.learner.claim(1, 0), Claim)
+    buffer.learner.unclaim(1, 0, [])
+    claim = buffer.learner.claim(1, 0)
     assert isinstance(claim, Claim)
-    assert len(buffer.fetch(claim.groups)) == 2
-    buffer.commit(1, 0)
-    buffer.checkpoint_begun(1, 1)
-    buffer.checkpoint_durable(1, 1)
-    buffer.beat()
-    books = buffer.books()
+    assert len(buffer.learner.fetch(claim.groups)) == 2
+    buffer.learner.commit(1, 0)
+    buffer.learner.checkpoint_begun(1, 1)
+    buffer.learner.checkpoint_durable(1, 1)
+    buffer.learner.beat()
+    books = buffer.state.books()
     assert (books.started, books.trained, books.pending, books.rejected, books.dropped) == (
         6,
         2,
@@ -322,9 +326,9 @@ def test_the_line_breaks_in_the_middle_of_a_call(
         {"drained": 1},
     )
     assert books.balanced
-    buffer.begin_lineage(1, 1)
-    buffer.stop("enough")
-    assert buffer.stopping() == "enough"
+    buffer.learner.begin_lineage(1, 1)
+    buffer.driver.stop("enough")
+    assert buffer.state.stopping() == "enough"
     assert proxy.cuts == 1, "the call under test was never cut"
 
 
@@ -332,23 +336,23 @@ def test_half_a_second_of_latency_only_makes_it_slower(proxied: tuple[Run, Proxy
     run, proxy = proxied
     proxy.delay = 0.5
     leases = run.pool.lease("g", PolicyVersion(1, 0), 2).leases
-    assert all(run.buffer.push(lease, group_for(lease)).accepted for lease in leases)
-    assert isinstance(run.buffer.claim(1, 0), Claim)
-    run.buffer.commit(1, 0)
-    assert run.buffer.books().trained == 2
+    assert all(run.buffer.generator.push(lease, group_for(lease)).accepted for lease in leases)
+    assert isinstance(run.buffer.learner.claim(1, 0), Claim)
+    run.buffer.learner.commit(1, 0)
+    assert run.buffer.state.books().trained == 2
 
 
 def test_two_learners_at_once_get_the_same_claim(folder: Path) -> None:
     with EmbeddedRedis(folder) as server:
         run = Run(server.url, batch=4)
         for lease in run.pool.lease("g", PolicyVersion(1, 0), 8).leases:
-            run.buffer.push(lease, group_for(lease))
+            run.buffer.generator.push(lease, group_for(lease))
         barrier, claims = threading.Barrier(4), []
 
         def claim() -> None:
             buffer, _ = run.connect()
             barrier.wait()
-            claims.append(buffer.claim(1, 0))
+            claims.append(buffer.learner.claim(1, 0))
 
         threads = [threading.Thread(target=claim) for _ in range(4)]
         for thread in threads:
@@ -357,7 +361,7 @@ def test_two_learners_at_once_get_the_same_claim(folder: Path) -> None:
             thread.join(timeout=60)
         assert len(claims) == 4
         assert all(other == claims[0] for other in claims)
-        assert run.buffer.books().claimed == 4
+        assert run.buffer.state.books().claimed == 4
 
 
 @pytest.mark.parametrize("jump", [3600, -3600])
@@ -367,12 +371,12 @@ def test_an_hours_jump_of_any_wall_clock_changes_nothing(
     with EmbeddedRedis(folder) as server:
         run = Run(server.url, batch=2, straggler_seconds=600, lease_seconds=600)
         leases = run.pool.lease("g", PolicyVersion(1, 0), 4).leases
-        assert run.buffer.reap(time.monotonic()) == []
+        assert run.buffer.driver.reap(time.monotonic()) == []
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() + jump)
-        assert run.buffer.reap(time.monotonic()) == []
-        assert not isinstance(run.buffer.claim(1, 0), Claim)
+        assert run.buffer.driver.reap(time.monotonic()) == []
+        assert not isinstance(run.buffer.learner.claim(1, 0), Claim)
         for lease in leases:
-            assert run.buffer.push(lease, group_for(lease)).accepted
-        assert isinstance(run.buffer.claim(1, 0), Claim)
-        assert run.buffer.books().balanced
+            assert run.buffer.generator.push(lease, group_for(lease)).accepted
+        assert isinstance(run.buffer.learner.claim(1, 0), Claim)
+        assert run.buffer.state.books().balanced

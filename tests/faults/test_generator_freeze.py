@@ -99,7 +99,7 @@ class Learner:
     def __exit__(self, *error: object) -> None:
         self._end.set()
         self._thread.join(90)
-        self._run.buffer.stop("enough")
+        self._run.buffer.driver.stop("enough")
         if self.failure is not None:
             raise self.failure
 
@@ -114,7 +114,7 @@ class Learner:
 
 def assert_sound(run: Any) -> None:
     """The books balance, no group was trained twice, none was stale, and no response went back in version."""
-    books = run.buffer.books()
+    books = run.buffer.state.books()
     assert books.balanced
     assert books.trained == len(run.groups)
     assert len({group.id for group in run.groups}) == len(run.groups)
@@ -131,7 +131,7 @@ def test_frozen_longer_than_its_lease_and_thawed_again(run: Any, start: Any) -> 
         wait_until(lambda: len(roster.reports()) == 2, 60)
         learner.wait_for(2)
         wait_until(lambda: freeze_at_work(run, frozen, "generator-0"), 30)
-        wait_until(lambda: run.buffer.books().counters.get("reissued", 0) > 0, 30)
+        wait_until(lambda: run.buffer.state.books().counters.get("reissued", 0) > 0, 30)
         learner.wait_for(3)
         os.kill(frozen.pid, signal.SIGCONT)
         learner.wait_for(3)
@@ -139,14 +139,14 @@ def test_frozen_longer_than_its_lease_and_thawed_again(run: Any, start: Any) -> 
         assert other.poll() is None
     assert frozen.wait(60) == 0
     assert other.wait(60) == 0
-    run.buffer.end("run ended")
+    run.buffer.driver.end("run ended")
     assert_sound(run)
 
 
 def freeze_at_work(run: Any, process: subprocess.Popen[bytes], name: str) -> bool:
     """Freeze it; thawed again at once, and False, if it holds no lease that could be lost."""
     os.kill(process.pid, signal.SIGSTOP)
-    if any(lease.actor == name for lease in run.buffer.leases()):
+    if any(lease.actor == name for lease in run.buffer.driver.leases()):
         return True
     os.kill(process.pid, signal.SIGCONT)
     return False
@@ -164,7 +164,7 @@ def test_killed_at_any_moment_and_replaced(run: Any, start: Any) -> None:
             victim.wait(30)
         learner.wait_for(2)
     assert steady.wait(60) == 0
-    run.buffer.end("run ended")
+    run.buffer.driver.end("run ended")
     assert_sound(run)
 
 

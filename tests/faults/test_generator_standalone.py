@@ -77,7 +77,7 @@ def train_until_stopped_amid_work(run: Any, generator: int) -> None:
     for step in range(2, 50):
         run.train(step, 120, run.write)
         os.kill(generator, signal.SIGSTOP)
-        if run.buffer.books().in_flight:
+        if run.buffer.state.books().in_flight:
             return
         os.kill(generator, signal.SIGCONT)
     pytest.fail("never anything in flight after a step")
@@ -95,7 +95,7 @@ def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_eng
     first.send_signal(signal.SIGTERM)
     assert first.wait(90) == 0
     wait_until(lambda: not alive(processes), 10)
-    assert run.buffer.books().in_flight == 0
+    assert run.buffer.state.books().in_flight == 0
     assert roster.reports() == []
 
     second = start(run)
@@ -107,10 +107,10 @@ def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_eng
     assert second.wait(30) == 128 + signal.SIGKILL
     wait_until(lambda: not alive(processes), 10)
     assert roster.reports() == [], "its supervisor signs it off"
-    books = run.buffer.books()
+    books = run.buffer.state.books()
     assert books.counters["leases_lost"] == books.in_flight > 0, "and gives its groups to others"
-    run.buffer.end("run ended")
-    assert run.buffer.books().balanced
+    run.buffer.driver.end("run ended")
+    assert run.buffer.state.books().balanced
 
 
 def test_a_run_that_does_not_exist_is_one_clear_line(run: Any) -> None:

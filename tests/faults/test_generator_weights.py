@@ -34,7 +34,7 @@ async def with_generator(run: Any, learner: Any) -> Any:
     generator = run.generator("one")
     running = asyncio.create_task(generator.run())
     await asyncio.to_thread(learner)
-    run.buffer.stop("enough")
+    run.buffer.driver.stop("enough")
     await running
     await generator.close()
     return generator
@@ -59,7 +59,7 @@ def test_a_version_that_vanished_is_passed_over(run: Any) -> None:
     def learner() -> None:
         run.train(0)
         run.weights.publish(run.version(7), run.writer(7))
-        run.buffer.announce(run.version(8))
+        run.buffer.learner.announce(run.version(8))
         run.train(1, 60.0)
 
     generator = asyncio.run(with_generator(run, learner))
@@ -80,5 +80,5 @@ def test_a_full_disk_at_publish_leaves_the_old_version_serving(run: Any) -> None
     asyncio.run(with_generator(run, learner))
     assert len(run.groups) == 8
     assert run.version(9) not in run.weights.versions()
-    run.buffer.end("run ended")
-    assert run.buffer.books().balanced
+    run.buffer.driver.end("run ended")
+    assert run.buffer.state.books().balanced

@@ -172,4 +172,4 @@ def test_they_are_told_apart_and_their_end_starves_the_learner(run: WatchedRun) 
     assert (alert["metric"]["run"], alert["metric"]["severity"]) == ("small", "warning")
     assert not run.slots()
     until(lambda: float(run.ask(wanted_replicas())[0]["value"][1]) > 1.5, "call for generators")
-    assert run.small.buffer.books().in_flight == 0
+    assert run.small.buffer.state.books().in_flight == 0

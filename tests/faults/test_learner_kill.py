@@ -59,14 +59,14 @@ def test_a_learner_killed_again_and_again_ends_as_one_that_was_not(
 
         def watching() -> Any:
             buffer = announce()
-            seen = buffer.announced
+            seen = buffer.state.announced
 
             def record() -> Any:
                 version = seen()
                 announced.extend([version] if version else [])
                 return version
 
-            buffer.announced = record
+            buffer.state.announced = record
             return buffer
 
         run.open_buffer = watching
@@ -94,7 +94,7 @@ def check(folder: Path, run: Any, announced: list[PolicyVersion]) -> None:
     claims = {row["step"]: row["ids"] for row in rows if row["kind"] == "claim"}
     trained = [group for step in range(8) for group in claims[step]]
     assert len(trained) == len(set(trained)) == 8 * STAGE.prompts_per_step
-    books = run.buffer.books()
+    books = run.buffer.state.books()
     assert books.balanced
     assert books.trained == 8 * STAGE.prompts_per_step
     # I2: no token beyond the bound; I3: versions never went back in a generator's eyes

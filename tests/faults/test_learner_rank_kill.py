@@ -78,9 +78,9 @@ def test_one_ranks_fault_aborts_the_step_on_all_and_a_new_lineage_goes_on(
             run.feed()
             learner.run(5, threading.Event())
             assert [r.version for r in run.reports] == ["1.0", "1.1", "1.2", "2.2", "2.3", "2.4"]
-            assert run.buffer.announced() == PolicyVersion(2, 5)
+            assert run.buffer.state.announced() == PolicyVersion(2, 5)
             assert ranks.config.token_budget == budget
-            books = run.buffer.books()
+            books = run.buffer.state.books()
             assert books.balanced
             assert books.trained == 5 * STAGE.prompts_per_step
         finally:

@@ -8,9 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from buffer.backend.connection import RedisUnusable, connect
+from buffer.backend.errors import BufferRefusal
 from buffer.config import BufferConfig, RedisConfig
 from buffer.rules.books import Books
-from buffer.store.rollout_buffer import BufferRefusal, RolloutBuffer
+from buffer.store.run_state import RunState
 
 CONFIG = BufferConfig(redis=RedisConfig(patience_seconds=1.0, timeout_seconds=5.0))
 PERIOD_SECONDS = 1.0
@@ -24,7 +25,7 @@ class BooksWatch:
         self._folder = folder
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._buffer: RolloutBuffer | None = None
+        self._state: RunState | None = None
         self.readings: list[Books] = []
 
     def start(self) -> None:
@@ -41,11 +42,11 @@ class BooksWatch:
             with suppress(BufferRefusal, RedisUnusable, OSError):
                 self.readings.append(self._open().books())
 
-    def _open(self) -> RolloutBuffer:
-        if self._buffer is None:
+    def _open(self) -> RunState:
+        if self._state is None:
             url = (self._folder / "redis" / "url").read_text()
-            self._buffer = RolloutBuffer(connect(CONFIG.redis, url), self._folder.name, CONFIG)
-        return self._buffer
+            self._state = RunState(connect(CONFIG.redis, url), self._folder.name, CONFIG)
+        return self._state
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from buffer.records.rollout import GroupId, GroupSummary, Rollout, RolloutGroup,
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.lease_monitor import Lease
-from buffer.store.rollout_buffer import Claim, RolloutBuffer
+from buffer.store.learner_side import Claim, LearnerBuffer
+from buffer.store.rollout_buffer import RolloutBuffer
 from buffer.weights.base import StoreUnavailable
 from buffer.weights.disk import DiskWeights
 from learner.checkpoint.checkpoint import Checkpoints
@@ -207,11 +208,14 @@ class Connections:
     def buffer(self) -> RolloutBuffer:
         return RolloutBuffer(connect(self.config.redis, self.url), "run", self.config)
 
+    def source(self) -> LearnerBuffer:
+        return self.buffer().learner
+
     def weights(self) -> DiskWeights:
         return DiskWeights(self.folder / "weights", keep=3)
 
     def spec(self, model: Path, config: LearnerConfig) -> RankSpec:
-        return RankSpec(model, config, self.buffer, self.weights)
+        return RankSpec(model, config, self.source, self.weights)
 
 
 class Run:
@@ -244,7 +248,7 @@ class Run:
         return RankSpec(
             self.model,
             self.schedule.learner(0),
-            self.open_buffer,
+            lambda: self.open_buffer().learner,
             self.open_weights,
             needs_reference=self.schedule.needs_reference,
         )
@@ -256,14 +260,14 @@ class Run:
             StageBatch(self.schedule.start(index), stage.prompts_per_step, stage.group_size)
             for index, stage in enumerate(self.schedule.stages)
         ]
-        self.buffer.open(BatchSchedule(tuple(stages), self.schedule.length))
+        self.buffer.driver.open_or_create(BatchSchedule(tuple(stages), self.schedule.length))
         pool = PromptPool(connect(self.config.redis, self.url), "run", self.config)
         heads = [RowHead(index, ("even", "odd")[index % 2], (index // 2) / 2000) for index in range(4000)]
         prompts = StagedPrompts(pool, heads, prompt_rules(self.schedule.stages, self.config))
         prompts.fill(0)
         return Learner(
             schedule=self.schedule,
-            buffer=self.buffer,
+            buffer=self.buffer.learner,
             ranks=ranks or LocalRanks(self.spec()),
             checkpoints=self.checkpoints,
             on_step=self.reports.append,
@@ -288,19 +292,19 @@ class Run:
         buffer = self.open_buffer()
         pool = PromptPool(connect(self.config.redis, self.url), "run", self.config)
         while not self._fed.is_set():
-            version = buffer.announced()
+            version = buffer.state.announced()
             reply = pool.lease("feeder", version, 4) if version else None
             if reply is None or not reply.leases:
-                buffer.wait_bell(0.1)
+                buffer.state.wait(0.1)
                 continue
             for lease in reply.leases:
-                buffer.push(lease, self.alter(leased_group(lease)))
+                buffer.generator.push(lease, self.alter(leased_group(lease)))
 
     def close(self) -> None:
         self._fed.set()
         if self._feeder is not None:
             self._feeder.join(10)
-        self.buffer.close()
+        self.buffer.state.close()
 
 
 def leased_group(lease: Lease) -> RolloutGroup:

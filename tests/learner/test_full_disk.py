@@ -82,15 +82,15 @@ def test_a_learner_publishes_once_there_is_room_again(make_run: Callable[..., An
     run, learner = learner_whose_disk_is_full_after_step_0(make_run, free_later)
     learner.run(3, threading.Event())
     assert [report.version for report in run.reports] == ["1.0", "1.1", "1.2"]  # no lineage was given up
-    assert run.open_weights().versions()[-1] == run.buffer.announced() == PolicyVersion(1, 3)
-    assert run.buffer.books().balanced
+    assert run.open_weights().versions()[-1] == run.buffer.state.announced() == PolicyVersion(1, 3)
+    assert run.buffer.state.books().balanced
 
 
 def test_a_disk_that_stays_full_ends_the_run(make_run: Callable[..., Any]) -> None:
     run, learner = learner_whose_disk_is_full_after_step_0(make_run, lambda staging: None, patience=0.2)
     with pytest.raises(StoreUnavailable, match=r"publishing weights 1\.2 to .* failed: .*Not a directory"):
         learner.run(3, threading.Event())
-    assert run.buffer.announced() == PolicyVersion(1, 1)
+    assert run.buffer.state.announced() == PolicyVersion(1, 1)
 
 
 def test_a_stop_does_not_wait_for_a_full_disk(make_run: Callable[..., Any]) -> None:
@@ -130,7 +130,7 @@ def test_a_checkpoint_that_has_no_room_is_written_after_the_first_step_that_find
     assert [report.version for report in run.reports] == [f"1.{step}" for step in range(7)]
     assert [each.version.step for each in run.checkpoints.all()] == [6, 7]
     assert ["checkpoint" in report.seconds for report in run.reports] == [False] * 5 + [True, True]
-    assert run.buffer.books().balanced
+    assert run.buffer.state.books().balanced
 
 
 def test_a_last_checkpoint_waits_for_room_and_is_tried_without_it_in_the_end(

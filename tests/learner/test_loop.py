@@ -33,9 +33,9 @@ def test_steps_publish_announce_commit_and_leave_balanced_books(make_run):
     run.feed()
     learner.run(3, NEVER)
     assert [report.version for report in run.reports] == ["1.0", "1.1", "1.2"]
-    assert run.buffer.announced() == PolicyVersion(1, 3)
+    assert run.buffer.state.announced() == PolicyVersion(1, 3)
     assert run.open_weights().versions()[-1] == PolicyVersion(1, 3)
-    books = run.buffer.books()
+    books = run.buffer.state.books()
     assert books.balanced
     assert (books.trained, books.claimed) == (9, 0)
     assert [checkpoint.version.step for checkpoint in run.checkpoints.all()] == [2, 3]
@@ -87,7 +87,7 @@ def test_stages_change_the_rules_exactly_at_their_step_and_survive_a_resume(make
     coefficients = [report.coefficient for report in run.reports]
     np.testing.assert_allclose(coefficients, [0.0, 0.01, 0.02, 0.022, 0.024, 0.034])
     assert [report.loss_kl > 0 for report in run.reports] == [False] * 4 + [True] * 2
-    assert run.buffer.books().balanced
+    assert run.buffer.state.books().balanced
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -136,21 +136,21 @@ def test_a_body_that_cannot_be_read_is_dropped_and_its_place_filled(make_run):
     run = make_run(schedule())
     learner = run.learner()
     learner.begin()
-    claim, spoiled = run.buffer.claim, []
+    claim, spoiled = run.buffer.learner.claim, []
 
     def spoil(lineage, step):
         result = claim(lineage, step)
         if not spoiled and hasattr(result, "groups"):
             spoiled.append(result.groups[1].summary.id)
-            run.buffer.client.set(result.groups[1].body_key, b"rubbish")
+            run.buffer.state.client.set(result.groups[1].body_key, b"rubbish")
         return result
 
-    run.buffer.claim = spoil
+    run.buffer.learner.claim = spoil
     run.feed()
     learner.run(2, NEVER)
     assert [report.groups for report in run.reports] == [3, 3]
-    assert dict(run.buffer.books().dropped) == {"corrupt": 1}
-    assert run.buffer.books().balanced
+    assert dict(run.buffer.state.books().dropped) == {"corrupt": 1}
+    assert run.buffer.state.books().balanced
 
 
 def test_steps_whose_gradient_is_not_finite_are_skipped_kept_and_end_the_run(make_run, too_large):

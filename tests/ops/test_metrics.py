@@ -21,7 +21,7 @@ from buffer.config import BufferConfig
 from buffer.prompts.pool import PromptMeta, PromptPool
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import BatchSchedule, StageBatch
-from buffer.rules.outcomes import PASS_RATE_BUCKETS, Outcomes
+from buffer.rules.books import PASS_RATE_BUCKETS, Outcomes
 from buffer.store.rollout_buffer import RolloutBuffer
 from learner.coordinator.report import StepReport
 from ops.config.loader import load_config
@@ -59,12 +59,12 @@ def buffer(server: EmbeddedRedis) -> Iterator[RolloutBuffer]:
     client = connect(BufferConfig().redis, server.url)
     client.flushall()
     buffer = RolloutBuffer(client, "r", BufferConfig())
-    buffer.open(BatchSchedule((StageBatch(0, 4, 2, 8),), None))
+    buffer.driver.open_or_create(BatchSchedule((StageBatch(0, 4, 2, 8),), None))
     PromptPool(client, "r", BufferConfig()).fill([PromptMeta(index, "sums", None) for index in range(8)])
-    buffer.begin_lineage(0, 0)
-    buffer.announce(PolicyVersion(1, 0))
+    buffer.learner.begin_lineage(0, 0)
+    buffer.learner.announce(PolicyVersion(1, 0))
     yield buffer
-    buffer.close()
+    buffer.state.close()
 
 
 @pytest.fixture
@@ -203,9 +203,9 @@ def test_the_start_is_that_of_the_run_not_of_this_life(run_metrics: RunMetrics, 
 
 
 def test_books_memory_and_generators_are_live(buffer: RolloutBuffer) -> None:
-    pool = PromptPool(buffer.client, "r", BufferConfig())
+    pool = PromptPool(buffer.state.client, "r", BufferConfig())
     reply = pool.lease("g", PolicyVersion(1, 0), 3)
-    buffer.drop(reply.leases[0], "corrupt", 7)
+    buffer.generator.drop(reply.leases[0], "corrupt", 7)
     registry = CollectorRegistry()
     live = LiveMetrics(buffer, registry)
     live.start()

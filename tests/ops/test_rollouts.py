@@ -12,9 +12,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from buffer.backend.errors import Lost
 from buffer.records.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import Claim, Lost
+from buffer.store.learner_side import Claim
 from ops.commands.observe.rollouts import app
 from ops.config.schema import RolloutsConfig
 from ops.records.rollout_log import HEAD, RolloutLog, files_of, read_groups

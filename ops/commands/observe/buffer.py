@@ -47,7 +47,7 @@ class Opened:
 def _open(run: str, url: str | None) -> Iterator[Opened]:
     """Find a run and its Redis; what is wrong is said in one line, exit status 2."""
     from buffer.backend.embedded import RedisUnusable, connect
-    from buffer.backend.functions import BufferRefusal
+    from buffer.backend.errors import BufferRefusal
     from ops.config.loader import load_config
 
     folder = Path(run) if (Path(run) / "config.yaml").exists() else Path("runs") / run
@@ -90,7 +90,7 @@ def stats(run: Run, redis_url: Url = None, as_json: AsJson = False) -> None:
     with _open(run, redis_url) as opened:
         buffer = RolloutBuffer(opened.client, opened.name, opened.config.buffer)
         books, pool = (
-            buffer.books(),
+            buffer.state.books(),
             PromptPool(opened.client, opened.name, opened.config.buffer).statistics(),
         )
         data = books.as_dict() | {"balanced": books.balanced, "counters": dict(books.counters)}
@@ -214,7 +214,7 @@ def purge(
 
     with _open(run, redis_url) as opened:
         buffer = RolloutBuffer(opened.client, opened.name, opened.config.buffer)
-        if not live and buffer.incumbent_lives(INCUMBENT_SECONDS):
+        if not live and buffer.driver.incumbent_lives(INCUMBENT_SECONDS):
             raise _mistake(
                 f"the learner of {opened.name} is alive: magicrl stop {opened.name}, or add --live"
             )

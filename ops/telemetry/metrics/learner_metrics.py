@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from buffer.rules.outcomes import PASS_RATE_BUCKETS, Outcomes
+from buffer.rules.books import PASS_RATE_BUCKETS, Outcomes
 
 if TYPE_CHECKING:
     from learner.coordinator.report import StepReport

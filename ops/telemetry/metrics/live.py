@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from actors.generator.registry import SLOT_OUTSIDE
-from buffer.backend.functions import BufferRefusal
+from buffer.backend.errors import BufferRefusal
 from buffer.rules.books import DROP_REASONS, Books
 from buffer.store.rollout_buffer import RolloutBuffer
 from ops.telemetry.metrics.clocks import PublishTimes, WaitClock
@@ -72,10 +72,10 @@ class LiveMetrics(Collector):
 
     def poll(self) -> None:
         """Read the books and Redis' memory once. Raises BufferRefusal or redis.RedisError."""
-        self._books = self._buffer.books()
-        oldest = self._buffer.oldest_ready()
+        self._books = self._buffer.state.books()
+        oldest = self._buffer.state.oldest_ready()
         self._oldest = None if oldest is None else oldest.step
-        self._memory = self._buffer.client.info("memory")
+        self._memory = self._buffer.state.client.info("memory")
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics; called by each scrape."""

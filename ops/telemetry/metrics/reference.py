@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from buffer.rules.outcomes import PASS_RATE_BUCKETS
+from buffer.rules.books import PASS_RATE_BUCKETS
 from ops.config.schema import Config
 from ops.telemetry.metrics.learner_metrics import REFERENCE
 

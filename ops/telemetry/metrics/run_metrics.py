@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import redis
 import structlog
 
-from buffer.backend.functions import BufferRefusal
+from buffer.backend.errors import BufferRefusal
 from buffer.log_context import at
 from buffer.records.versions import PolicyVersion
 from buffer.store.rollout_buffer import RolloutBuffer
@@ -111,7 +111,7 @@ class RunMetrics:
         self._reference.add_step(report.step, report.pass_rates)
         self._reference.set(report.step)
         try:
-            metrics.observe_outcomes(self._buffer.outcomes(report.step))
+            metrics.observe_outcomes(self._buffer.state.outcomes(report.step))
         except BufferRefusal as error:
             log.debug("no outcomes", step=report.step, error=str(error))
 
