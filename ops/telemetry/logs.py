@@ -1,6 +1,6 @@
-"""Logs: one line an event; for people in the terminal, as JSON in the run's folder, secrets redacted.
+"""Logs: a line for each event, readable in the terminal and as JSON in the run's folder, without secrets.
 
-Each line says run, role, slot, step and version, as far as its process knows them (buffer/log_facts.py).
+JSON lines have run, role, slot, step and version as far as their process knows them (``buffer.log_context``).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import structlog
 from buffer.log_context import FACTS, know
 
 FOLDER_VARIABLE = "MAGICRL_LOG_FOLDER"
-"""Environment variable that tells worker processes where the run's log files are."""
+"""Environment variable from which worker processes take the folder of the run's logs."""
 
 _SECRET_KEY = re.compile(r"password|token|secret|api_?key", re.IGNORECASE)
 _COUNTS = {"tokens", "prompt_tokens", "response_tokens", "tokens_per_second", "token_budget"}
 _SECRET_TEXT = (
-    re.compile(r"(\w+://[^:/@\s]*:)[^/\s]+(?=@)"),  # of a URL
+    re.compile(r"(\w+://[^:/@\s]*:)[^/\s]+(?=@)"),  # password in a URL
     re.compile(r"(\bBearer\s+)[\w.~+/=-]+", re.IGNORECASE),
     re.compile(r"(\b(?:password|passwd|secret|api_?key)\b['\"]?\s*[=:]\s*['\"]?)[^\s,'\"}]+", re.IGNORECASE),
 )
 
 
 def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Blank values whose key names a secret, and passwords and bearer tokens inside texts, at any depth."""
+    """Blank values whose key names a secret, and passwords and bearer tokens within texts, at any depth."""
     for key, value in event.items():
         event[key] = _redacted(key, value)
     return event
@@ -52,15 +52,15 @@ def _without_secrets(text: str) -> str:
     return text
 
 
-def _say_where(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """What the event says itself goes before what holds for the process."""
+def _add_context(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add the process's context; the event's own values win."""
     return {**FACTS, **event}
 
 
 def setup(role: str, folder: Path | None = None, terminal: bool = True) -> None:
-    """Log this process's events to ``<folder>/<role>.jsonl`` and, unless told otherwise, to the terminal.
+    """Log this process's events to ``<folder>/<role>.jsonl`` and, if ``terminal``, to the terminal.
 
-    folder: that of the logs in the run's own.
+    folder: the folder of logs within the run's own folder.
     """
     know(role=role)
     if folder is not None:
@@ -89,47 +89,37 @@ def setup(role: str, folder: Path | None = None, terminal: bool = True) -> None:
 
 
 def setup_worker() -> None:
-    """Ray's hook for every worker process: events to the run's log folder, none to the terminal."""
+    """Log a Ray worker's events to the run's log folder only; Ray calls this in every worker process."""
     folder = os.environ.get(FOLDER_VARIABLE)
     setup(f"worker-{os.getpid()}", Path(folder) if folder else None, terminal=False)
 
 
 def _terminal_handler(shared: list[Any]) -> logging.Handler:
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_ours_or_warning)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _without_logger,
-                structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0),
-            ],
-        )
-    )
+    handler.addFilter(_ours_or_error)
+    console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    handler.setFormatter(_formatter(shared, _without_logger, console))
     return handler
 
 
 def _file_handler(path: Path, shared: list[Any]) -> logging.Handler:
     handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _say_where,
-                structlog.processors.JSONRenderer(default=str),
-            ],
-        )
-    )
+    handler.setFormatter(_formatter(shared, _add_context, structlog.processors.JSONRenderer(default=str)))
     return handler
+
+
+def _formatter(shared: list[Any], *processors: Any) -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *processors],
+    )
 
 
 _ROOMS = ("buffer", "rewards", "actors", "learner", "ops")
 
 
-def _ours_or_warning(record: logging.LogRecord) -> bool:
-    """The terminal shows our own events; other libraries' only when something went wrong."""
+def _ours_or_error(record: logging.LogRecord) -> bool:
+    """Return whether the terminal shows it: our own events, and errors of other libraries."""
     return record.name.split(".")[0] in _ROOMS or record.levelno >= logging.ERROR
 
 

@@ -1,6 +1,6 @@
-"""The process behind one tracker: JSON lines on standard input, until it ends.
+"""The process behind one tracker: reads JSON lines from standard input until it ends.
 
-python -m ops.tracker_process tensorboard '{"run": "r", "folder": "runs/r"}'
+python -m ops.telemetry.tracker_process tensorboard '{"run": "r", "folder": "runs/r"}'
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ class Backend(Protocol):
     """One tracking library."""
 
     def config(self, settings: Mapping[str, Any]) -> None:
-        """The run's configuration, flat."""
+        """Write the run's configuration, flat."""
         ...
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of one step."""
+        """Write the numbers of one step."""
         ...
 
     def close(self) -> None:
-        """Write what is buffered."""
+        """Flush, and end the run's record."""
         ...
 
 
@@ -42,11 +42,11 @@ class TensorBoard:
         self._begun = False
 
     def config(self, settings: Mapping[str, Any]) -> None:
-        """TensorBoard shows numbers; the configuration lies beside them in config.yaml."""
+        """Write nothing: TensorBoard shows numbers; the configuration is in config.yaml beside them."""
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
         if not self._begun:
-            # Steps from here on replace those that an earlier life of the run wrote.
+            # This step and later ones replace those that an earlier life of the run wrote.
             start = self._event.SessionLog(status=self._event.SessionLog.START)
             self._write(step, session_log=start)
             self._begun = True
@@ -81,7 +81,7 @@ class Wandb:
 
 
 class Mlflow:
-    """MLflow; the id of its run is kept in the run's folder, so that a resume continues it."""
+    """MLflow; a resume continues its run by the id kept in the run's folder."""
 
     def __init__(self, run: str, folder: str, uri: str | None, experiment: str) -> None:
         import mlflow
@@ -111,7 +111,7 @@ BACKENDS = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
 
 
 def main(kind: str, settings: str) -> None:
-    """Feed one backend from standard input until it ends."""
+    """Pass the messages on standard input to one backend until they end."""
     backend: Backend = BACKENDS[kind](**json.loads(settings))
     for line in sys.stdin:
         message = json.loads(line)

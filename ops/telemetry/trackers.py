@@ -1,7 +1,7 @@
-"""Trackers: the run's numbers in TensorBoard, W&B or MLflow, each written by a process of its own.
+"""Trackers: the run's numbers in TensorBoard, W&B or MLflow, each written by its own process.
 
-A tracker that hangs, crashes or has no network costs the run nothing: its process is fed from a bounded
-queue by a thread that may wait, what does not fit is counted and left out, and its end gets a few seconds.
+A tracker that hangs, crashes or has no network does not slow the run: a thread feeds its process from a
+bounded queue, messages that do not fit are counted and left out, and its end takes END_SECONDS at most.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from ops.config.trackers import TrackersConfig
 log = structlog.get_logger(__name__)
 
 QUEUE_STEPS = 1000
+"""Messages that wait for a slow tracker."""
 END_SECONDS = 20.0
+"""Time for all trackers to finish, after which they are killed."""
 Kind = Literal["tensorboard", "wandb", "mlflow"]
 
 
 class Trackers:
-    """All trackers of one run. No method raises or waits, but ``close``: at most 20 s."""
+    """All trackers of one run. No method raises; only ``close`` waits, at most END_SECONDS."""
 
     def __init__(self, config: TrackersConfig, run: str, folder: Path, settings: Mapping[str, Any]) -> None:
         """``settings``: the run's configuration, shown beside its numbers."""
@@ -48,13 +50,13 @@ class Trackers:
         self._send({"config": dict(flatten(settings))})
 
     def step(self, step: int, values: Mapping[str, Any]) -> None:
-        """The numbers of one step; nested mappings become ``group/name``, what is no number is left out."""
+        """Send the numbers of one step; nested mappings become ``group/name``, other values are left out."""
         numbers = {name: value for name, value in flatten(values) if isinstance(value, int | float)}
         if numbers:
             self._send({"step": step, "values": numbers})
 
     def close(self) -> None:
-        """Give every tracker the chance to finish; then end it."""
+        """Let every tracker finish until the deadline, then kill it."""
         deadline = time.monotonic() + END_SECONDS
         for tracker in self._trackers:
             tracker.end()
@@ -80,14 +82,14 @@ class Tracker:
         self._thread.start()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Queue a message; left out where the tracker is too slow or gone."""
+        """Queue a message, or count it as left out if the queue is full."""
         try:
             self._queue.put_nowait(json.dumps(message))
         except queue.Full:
             self.left_out += 1
 
     def end(self) -> None:
-        """No more messages will come."""
+        """Queue the end of the messages."""
         if self._queue.full():
             with contextlib.suppress(queue.Empty):
                 self._queue.get_nowait()
@@ -131,14 +133,14 @@ class Tracker:
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for the run; the tracker ends when its input does
+                start_new_session=True,  # Ctrl-C must not reach it: it ends when its input does
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
         return self._process
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings as (``group/name``, value)."""
+    """Yield the leaves of nested mappings as (``group/name``, value)."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{name}/")

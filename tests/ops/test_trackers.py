@@ -1,4 +1,4 @@
-"""Trackers: what they write, and that none of them can stall or kill a run."""
+"""Trackers: what they write, and that none of them can stall or end a run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import structlog
 
@@ -19,6 +20,23 @@ from ops.telemetry import trackers
 from ops.telemetry.trackers import Trackers, flatten
 
 NONE = TrackersConfig(tensorboard=False)
+WANDB_ALONE = NONE.model_copy(update={"wandb": WandbConfig()})
+
+
+def process_of(kind: str) -> psutil.Process:
+    """Return the process of this test's tracker, once it runs."""
+    deadline = time.monotonic() + 60
+    while True:
+        for child in psutil.Process().children():
+            if {"ops.telemetry.tracker_process", kind} <= {*child.cmdline()}:
+                return child
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def feeds(kind: str) -> bool:
+    """Return whether a thread still feeds this tracker."""
+    return any(thread.name == f"tracker-{kind}" for thread in threading.enumerate())
 
 
 def events(folder: Path) -> dict[str, dict[int, float]]:
@@ -128,33 +146,33 @@ def test_a_hanging_tracker_costs_a_bounded_wait_at_the_end(
         f" def finish(self):\n  {hang['finish']}\n"
     )
     monkeypatch.setattr(trackers, "END_SECONDS", 1.0)
-    tracker = Trackers(NONE.model_copy(update={"wandb": WandbConfig()}), "r", tmp_path, {})
+    tracker = Trackers(WANDB_ALONE, "r", tmp_path, {})
+    process = process_of("wandb")
     begun = time.monotonic()
     for step in range(trackers.QUEUE_STEPS * 2):
         tracker.step(step, {"text": 1.0})
     assert time.monotonic() - begun < 60, "steps must not wait for a tracker"
     tracker.close()
     assert time.monotonic() - begun < 60
-    (one,) = tracker._trackers
-    one._thread.join(timeout=10)
-    assert not one._thread.is_alive()
-    assert one._process is not None
-    assert one._process.returncode == -signal.SIGKILL
+    process.wait(timeout=10)
+    while feeds("wandb"):
+        assert time.monotonic() - begun < 70
+        time.sleep(0.01)
 
 
 def test_a_missing_or_crashing_tracker_is_reported_once(
-    tmp_path: Path, fake_wandb: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fake_wandb: Callable[[str], None]
 ) -> None:
     fake_wandb("raise RuntimeError('no licence')")
-    tracker = Trackers(NONE.model_copy(update={"wandb": WandbConfig()}), "r", tmp_path, {})
-    (one,) = tracker._trackers
-    deadline = time.monotonic() + 60
-    step = 0
-    while one._thread.is_alive() and time.monotonic() < deadline:
-        tracker.step(step, {"x": 1.0})
-        step += 1
-        threading.Event().wait(0.05)
-    tracker.close()
+    with structlog.testing.capture_logs() as logged:
+        tracker = Trackers(WANDB_ALONE, "r", tmp_path, {})
+        deadline = time.monotonic() + 60
+        while feeds("wandb"):
+            assert time.monotonic() < deadline
+            tracker.step(0, {"x": 1.0})
+            time.sleep(0.05)
+        tracker.close()
+    assert [event["event"] for event in logged] == ["tracker ended"]
     assert "no licence" in (tmp_path / "logs/tracker-wandb.log").read_text()
 
 
@@ -163,25 +181,25 @@ def test_a_tracker_that_dies_in_the_middle_is_left_behind(
 ) -> None:
     fake("wandb", NOTES + WANDB)
     monkeypatch.setattr(trackers, "QUEUE_STEPS", 50)
-    with structlog.testing.capture_logs() as said:
-        tracker = Trackers(NONE.model_copy(update={"wandb": WandbConfig()}), "r", tmp_path, {})
-        (one,) = tracker._trackers
+    with structlog.testing.capture_logs() as logged:
+        tracker = Trackers(WANDB_ALONE, "r", tmp_path, {})
         tracker.step(0, {"x": 1.0})
         deadline = time.monotonic() + 60
         while not (tmp_path / "modules/calls").exists() or "log" not in str(calls(tmp_path)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert one._process is not None
-        one._process.kill()
-        one._process.wait()
+        process = process_of("wandb")
+        process.kill()
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
         for step in range(1, 200):
             tracker.step(step, {"x": 1.0})
         tracker.close()
-    assert [event["event"] for event in said] == ["tracker ended", "tracker incomplete"]
-    assert (said[0]["status"], said[1]["left_out"] > 0) == (-signal.SIGKILL, True)
+    assert [event["event"] for event in logged] == ["tracker ended", "tracker incomplete"]
+    assert (logged[0]["status"], logged[1]["left_out"] > 0) == (-signal.SIGKILL, True)
 
 
-def test_what_wandb_is_told(tmp_path: Path, fake: Callable[[str, str], None]) -> None:
+def test_wandb_gets_run_settings_and_steps(tmp_path: Path, fake: Callable[[str, str], None]) -> None:
     fake("wandb", NOTES + WANDB)
     play(NONE.model_copy(update={"wandb": WandbConfig(project="p", mode="offline")}), tmp_path, step=3)
     options = {"id": "r", "name": "r", "project": "p", "entity": None, "mode": "offline"}
@@ -193,7 +211,7 @@ def test_what_wandb_is_told(tmp_path: Path, fake: Callable[[str, str], None]) ->
     ]
 
 
-def test_what_mlflow_is_told_and_that_a_resume_continues_its_run(
+def test_mlflow_gets_settings_and_steps_and_a_resume_continues_its_run(
     tmp_path: Path, fake: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake("mlflow", NOTES + MLFLOW)
@@ -219,10 +237,7 @@ def test_ctrl_c_leaves_the_tracker_its_end(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     tracker = Trackers(TrackersConfig(), "r", tmp_path, {})
     tracker.step(0, {"x": 1.0})
-    (one,) = tracker._trackers
-    while one._process is None:
-        time.sleep(0.01)
-    assert os.getpgid(one._process.pid) != os.getpgid(0)
+    assert os.getpgid(process_of("tensorboard").pid) != os.getpgid(0)
     tracker.close()
     assert events(tmp_path)["x"] == {0: 1.0}
 

@@ -1,4 +1,4 @@
-"""Pushing dashboards to a Grafana server: the only module that knows the grafana-api package."""
+"""Push dashboards to a Grafana server. No other module uses the grafana-api package."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Change = Literal["created", "updated", "unchanged"]
 
 
 class GrafanaError(Exception):
-    """The server refused or could not be reached; the message names the fix."""
+    """The server refused or cannot be reached; the message names the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of one dashboard, and its address on the server."""
+    """The change of one dashboard on the server, and its address there."""
 
     title: str
     change: Change
@@ -51,7 +51,7 @@ class Grafana:
         )
 
     def push(self, dashboards: Sequence[dict[str, Any]], folder: str) -> list[Pushed]:
-        """Create or update the dashboards in the folder of this uid; what is equal stays as it is."""
+        """Create or update the dashboards in the folder with this uid; equal ones are left alone."""
         try:
             self._ensure_folder(folder)
             return [self._push_one(document, folder) for document in dashboards]
@@ -103,5 +103,5 @@ class Grafana:
 
 
 def _same(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
-    """Whether the server has what we would send; it adds keys of its own (id, version)."""
+    """Return whether the server has our document; it adds keys of its own (id, version)."""
     return all(theirs.get(key) == value for key, value in ours.items())
