@@ -33,6 +33,11 @@ def blocks(document: Path) -> Iterator[tuple[str, str]]:
         yield match[1], match[2]
 
 
+def code(language: str) -> list[str]:
+    """Return the fenced blocks of one language in all documents."""
+    return [text for document in DOCUMENTS for kind, text in blocks(document) if kind == language]
+
+
 def prose(document: Path) -> str:
     """Return the text of a document without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", text_of(document), flags=re.MULTILINE | re.DOTALL)
