@@ -12,15 +12,9 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from helpers.minimal_config import MINIMAL
 from ops.config.loader import RECIPES, apply_override, explain, load_config
 from ops.config.schema import Config, ConfigError
-
-MINIMAL = {
-    "run": {"name": "r", "steps": 3},
-    "model": {"path": "model"},
-    "data": {"train": ["train.parquet"]},
-    "stages": [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}],
-}
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from helpers.documents import (
     table,
     text_of,
 )
+from helpers.minimal_config import MINIMAL
 from helpers.running import REPOSITORY
 from ops.cli import app
 from ops.config.loader import load_config
@@ -42,22 +43,16 @@ MAGICRL: Any = typer.main.get_command(app)
 ROOMS = ("actors", "buffer", "learner", "ops", "rewards", "tests", "docs")
 SECTIONS = "|".join(Config.model_fields)
 PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[\w./-]*\w(?:/(?!\w)|\b)")
-MINIMAL: dict[str, Any] = {
-    "run": {"name": "r", "steps": 3},
-    "model": {"path": "model"},
-    "data": {"train": ["train.parquet"]},
-    "stages": [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}],
-}
 
 
 def arguments_of(program: str) -> list[list[str]]:
-    """Arguments of the documented commands of one program."""
+    """Return the arguments of the documented commands of one program."""
     split = [shlex.split(command) for command in sorted(COMMANDS)]
     return [words[1:] for words in split if words[0] == program]
 
 
 def is_name(words: list[str]) -> bool:
-    """Whether the words only name a command, as text does: `magicrl buffer acl`."""
+    """Return whether the words only name a command, as running text does: `magicrl buffer acl`."""
     command = MAGICRL
     for word in words:
         command = getattr(command, "commands", {}).get(word)

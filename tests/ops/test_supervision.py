@@ -13,19 +13,13 @@ from typing import Any
 import pytest
 
 import ops.run
+from helpers.minimal_config import MINIMAL
 from ops.config.schema import Config
 
 SPANS = re.findall(r"`([^`]+)`", Path(ops.run.__file__).with_name("supervision.md").read_text())
 VALUES = [span.split(" = ") for span in SPANS if " = " in span]
 ORDERS = [pair for span in SPANS for pair in pairwise(span.split(" < "))]
-DEFAULTS = Config.model_validate(
-    {
-        "run": {"name": "r", "steps": 1},
-        "model": {"path": "model"},
-        "data": {"train": ["train.parquet"]},
-        "stages": [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}],
-    }
-)
+DEFAULTS = Config.model_validate(MINIMAL)
 
 
 def value(name: str) -> Any:
