@@ -31,15 +31,17 @@ from buffer.weights.manifest import Manifest
 log = structlog.get_logger()
 
 READ_BYTES = 1 << 20
-MAX_ANSWER_BYTES = 1 << 24
+MAX_REPLY_BYTES = 1 << 24
+"""Longest reply that is not a file."""
+
 BROKEN = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 
 
 class HttpWeights:
-    """Downloads versions into ``cache``, a folder of this process, verified; goes on where a line broke off.
+    """Downloads versions into ``cache``, a folder of this process, and verifies them.
 
-    Read-only: ``publish`` raises WeightsError. Besides VersionGone and TornWeights, fetch raises WeightsError
-    for a server that cannot be reached or refuses the token.
+    A download that breaks off is resumed. Read-only: ``publish`` raises WeightsError. Besides VersionGone and
+    TornWeights, fetch raises WeightsError for a server that cannot be reached or refuses the token.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class HttpWeights:
         timeout_seconds: float = 60.0,
         tries: int = 5,
     ) -> None:
-        """timeout_seconds: for one answer or one read. tries: connections per file before giving up."""
+        """timeout_seconds: for one reply or one read. tries: connections per file before giving up."""
         self._url = url.rstrip("/")
         self._cache = cache
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -58,38 +60,41 @@ class HttpWeights:
         self._tries = tries
 
     def versions(self) -> list[PolicyVersion]:
+        """Return the versions that can be fetched now, oldest first."""
         return [PolicyVersion.parse(text) for text in self._ask("GET", "/versions")]
 
     def publish(
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
+        """Raises WeightsError."""
         raise WeightsError(f"weights at {self._url} can only be read; publish into the folder it serves")
 
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
-        """As WeightStore; the version is pinned at the server while it is downloaded."""
-        with ExitStack() as kept:
+        """Fetch as WeightStore does; the version is pinned at the server while it is downloaded."""
+        with ExitStack() as cached:
             with self._pinned(version) as (pin, manifest):
                 received = self._cache.store_received(
                     manifest, lambda folder: self._download(pin, manifest, folder)
                 )
-                fetched = kept.enter_context(received)
+                fetched = cached.enter_context(received)
             yield fetched
 
     @contextmanager
     def _pinned(self, version: PolicyVersion | None) -> Iterator[tuple[str, Manifest]]:
-        answer = self._ask("POST", "/pins", {"version": None if version is None else str(version)})
+        reply = self._ask("POST", "/pins", {"version": None if version is None else str(version)})
         try:
-            pin, text = str(answer["pin"]), str(answer["manifest"])
+            pin, text = str(reply["pin"]), str(reply["manifest"])
         except (KeyError, TypeError) as error:
-            raise WeightsError(f"weights server {self._url} answers nonsense: {answer!r:.200}") from error
+            raise WeightsError(f"weights server {self._url} answers nonsense: {reply!r:.200}") from error
         try:
             yield pin, parse_manifest(text)
         finally:
-            with suppress(WeightsError):  # it dies by itself
+            with suppress(WeightsError):  # it expires by itself
                 self._ask("DELETE", f"/pins/{pin}")
 
     def close(self) -> None:
+        """Delete the downloads."""
         self._cache.clear()
 
     def _download(self, pin: str, manifest: Manifest, folder: Path) -> None:
@@ -97,7 +102,7 @@ class HttpWeights:
             self._file(f"/pins/{pin}/{quote(name)}", folder / name, entry.bytes)
 
     def _file(self, path: str, target: Path, size: int) -> None:
-        """Download one file, each try going on where the last one broke off."""
+        """Download one file; each try continues where the last one broke off."""
         with target.open("wb") as file:
             for attempt in range(self._tries):
                 try:
@@ -111,16 +116,16 @@ class HttpWeights:
         raise TornWeights(f"{target.name} from {self._url} broke off {self._tries} times")
 
     def _read(self, path: str, file: IO[bytes], size: int) -> None:
-        with self._open("GET", path, headers={"Range": f"bytes={file.tell()}-"}) as answer:
-            while file.tell() < size and (data := answer.read(min(READ_BYTES, size - file.tell()))):
+        with self._open("GET", path, headers={"Range": f"bytes={file.tell()}-"}) as reply:
+            while file.tell() < size and (data := reply.read(min(READ_BYTES, size - file.tell()))):
                 file.write(data)
         if file.tell() < size:
             raise ConnectionError(f"{size - file.tell()} bytes are missing")
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         try:
-            with self._open(method, path, body) as answer:
-                return json.loads(answer.read(MAX_ANSWER_BYTES))
+            with self._open(method, path, body) as reply:
+                return json.loads(reply.read(MAX_REPLY_BYTES))
         except BROKEN as error:
             raise WeightsError(f"weights server {self._url} does not answer: {error}") from error
         except ValueError as error:
@@ -134,6 +139,6 @@ class HttpWeights:
         try:
             return urllib.request.urlopen(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
-            text = error.read(MAX_ANSWER_BYTES).decode(errors="replace")
+            text = error.read(MAX_REPLY_BYTES).decode(errors="replace")
             kind = VersionGone if error.code == 404 else WeightsError
             raise kind(f"weights server {self._url}: {error.code}: {text}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 from safetensors.numpy import save_file
 
 from buffer.records.versions import PolicyVersion
@@ -152,14 +153,32 @@ def test_no_path_leads_out_of_the_store(store: DiskWeights, server: WeightServer
     store.publish(version(1), content(b"one"))
     (tmp_path / "secret").write_text("x")
     pin, _ = server.pin(None)
-    weights = reader(server.url, tmp_path / "cache")
     for path in (
         f"/pins/{pin}/..%2f..%2f..%2fsecret",
         f"/pins/{pin}/manifest.json",
         "/pins/x/model.safetensors",
     ):
-        with pytest.raises(VersionGone):
-            weights._open("GET", path)
+        assert requests.get(server.url + path, timeout=5).status_code == 404
+    assert requests.get(f"{server.url}/pins/{pin}/model.safetensors", timeout=5).content == b"one"
+
+
+def test_requests_that_are_too_long_or_unreadable_are_refused(
+    store: DiskWeights, server: WeightServer
+) -> None:
+    store.publish(version(1), content(b"one"))
+    for body in (b"x" * 100_000, b"{", b"[]", b'{"version": "new"}'):
+        assert requests.post(f"{server.url}/pins", data=body, timeout=5).status_code in (400, 413)
+
+
+def test_the_pin_of_a_client_that_vanished_expires(tmp_path: Path) -> None:
+    store = DiskWeights(tmp_path / "store", keep=1, pin_seconds=0.0)
+    store.publish(version(1), content(b"one"))
+    with WeightServer(store) as server:
+        vanished = requests.post(f"{server.url}/pins", json={"version": None}, timeout=5).json()["pin"]
+        file = f"{server.url}/pins/{vanished}/model.safetensors"
+        assert requests.get(file, timeout=5).status_code == 200
+        requests.post(f"{server.url}/pins", json={"version": None}, timeout=5)
+        assert requests.get(file, timeout=5).status_code == 404
 
 
 def test_a_server_that_is_not_there_is_a_weights_error(tmp_path: Path) -> None:
