@@ -1,4 +1,4 @@
-"""The consoles that commands print on."""
+"""Consoles that commands print to."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from rich.console import Console
 
 STDOUT, STDERR = 1, 2
 PIPED_WIDTH = 240
-"""Columns where the output goes to a file or a pipe: whoever reads it there needs every name whole."""
+"""Columns of output that goes to a file or a pipe, where names must not be cut."""
 
 
 def stdout() -> Console:
-    """Standard output: as wide as its terminal, and never cutting a table that goes into a pipe."""
+    """Return standard output, as wide as its terminal; tables that go into a pipe are not cut."""
     return _wide(Console(highlight=False, soft_wrap=True))
 
 
 def stderr() -> Console:
-    """Standard error, for progress and one-line errors."""
+    """Return standard error, for progress and one-line errors."""
     return _wide(Console(stderr=True, highlight=False, soft_wrap=True))
 
 
 @contextmanager
 def result_only() -> Iterator[None]:
-    """For the length of the block whatever else prints, libraries and their processes too, goes to standard
-    error: standard output is for the result, which a program may read."""
+    """Redirect what else prints in this block, libraries and their processes too, to standard error.
+
+    Standard output is for the result, which a program may read.
+    """
     sys.stdout.flush()
     kept = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)

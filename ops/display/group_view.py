@@ -1,4 +1,4 @@
-"""One group as a person reads it: prompt, answers, scores, versions."""
+"""One group as text: prompt, responses, scores, versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Decoder = Callable[[list[int]], str]
 
 
 def describe(rollout: Rollout, text: Decoder) -> dict[str, Any]:
-    """One rollout, JSON-able."""
+    """Return one rollout as JSON-able values."""
     return {
         "reward": rollout.reward,
         "verdict": rollout.verdict,
@@ -29,7 +29,7 @@ def describe(rollout: Rollout, text: Decoder) -> dict[str, Any]:
 
 
 def decoder(model: Path) -> Decoder:
-    """Token ids to text with the model's tokenizer; without one, the ids themselves."""
+    """Return a decoder with the model's tokenizer; without a tokenizer, one that prints the ids."""
     if (model / "tokenizer.json").exists():
         from tokenizers import Tokenizer  # transformers takes seconds to import
 
@@ -45,7 +45,7 @@ def decoder(model: Path) -> Decoder:
 
 
 def print_group(data: Mapping[str, Any]) -> None:
-    """Print what the command `show` gathered."""
+    """Print what ``magicrl buffer show`` gathered."""
     console = stdout()
     header = ", ".join(
         f"{key} {data[key]}" for key in ("place", "stage", "source", "generator") if data.get(key)

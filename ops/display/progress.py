@@ -1,4 +1,4 @@
-"""What a person at the terminal sees of a run: one line a step, and what is being waited for."""
+"""A run's progress in the terminal: phases, one line for each step, results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUBHEAD = (
 
 
 class Progress:
-    """Prints as the run goes; the same in a terminal, over ssh and into a file."""
+    """Prints lines to standard error, the same in a terminal, over ssh and into a file."""
 
     def __init__(self, steps: int, console: Console | None = None) -> None:
         self._steps = steps
@@ -39,7 +39,7 @@ class Progress:
         self._tokens = (0.0, time.monotonic())
 
     def say(self, text: str) -> None:
-        """A phase begins; the seconds since the start before it."""
+        """Print a line after the seconds since the start."""
         self._console.print(f"[dim]{time.monotonic() - self._begun:6.1f} s[/]  {text}")
 
     def accuracy(self, when: When, result: Evaluation) -> None:
@@ -50,7 +50,7 @@ class Progress:
         )
 
     def benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
-        """A benchmark was measured."""
+        """Print a benchmark's result."""
         passed = result.passed.get(result.k, result.avg)
         self.say(
             f"{name} at step {version.step}: avg@{result.k} [bold]{100 * result.avg:.1f} %[/], "
@@ -58,7 +58,7 @@ class Progress:
         )
 
     def step(self, report: StepReport, totals: Mapping[str, float]) -> None:
-        """One learner step; ``totals`` of the generators as FleetSupervisor has them."""
+        """Print one learner step. ``totals``: of the generators, as ``FleetSupervisor.totals`` has them."""
         if self._lines % HEADER_EVERY == 0:
             self._console.print(f"[bold]{HEADER}[/]\n[dim]{SUBHEAD}[/]")
         self._lines += 1
@@ -74,13 +74,13 @@ class Progress:
 
 
 def bars(counts: Sequence[int]) -> str:
-    """A histogram, one character a bucket: blank for none, a full block for the most."""
+    """Draw a histogram, one character for each bucket: blank for none, a full block for the most."""
     most = max(counts, default=0) or 1
     return "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)
 
 
 def final_lines(summary: Mapping[str, Any], folder: Any) -> list[str]:
-    """The end of a run in words."""
+    """Return the lines that end a run."""
     before, after = summary["accuracy_before"], summary["accuracy_after"]
     lines = []
     if before is not None and after is not None:

@@ -1,4 +1,4 @@
-"""What a run looks like now: its folder's records, and the metrics that its processes serve."""
+"""One look at a run: its folder's records, and the metrics that its processes serve."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ LEVELS = ("warning", "error", "critical")
 
 @dataclass(frozen=True)
 class Samples:
-    """The metrics of all processes of a run at one moment, by name; ``at``: monotonic seconds."""
+    """Metrics of all processes of a run at one moment, by name. at: monotonic seconds."""
 
     at: float
     values: Mapping[str, list[tuple[Mapping[str, str], float]]]
 
     def total(self, metric: str, /, **labels: str) -> float | None:
-        """Sum of the series that carry the labels; None if there is none."""
+        """Return the sum of the series with these labels, None if there is none."""
         found = [v for have, v in self.values.get(metric, ()) if labels.items() <= have.items()]
         return sum(found) if found else None
 
     def by(self, metric: str, label: str, /, **labels: str) -> dict[str, float]:
-        """Sums by the values of one label."""
+        """Return sums by the values of one label."""
         sums: dict[str, float] = {}
         for have, value in self.values.get(metric, ()):
             if labels.items() <= have.items() and label in have:
@@ -48,7 +48,7 @@ class Samples:
         return sums
 
     def rate(self, before: Samples | None, metric: str, /, **labels: str) -> float | None:
-        """Growth per second since ``before``; None without one."""
+        """Return the growth per second since ``before``, None if either is missing."""
         now, then = self.total(metric, **labels), before.total(metric, **labels) if before else None
         seconds = self.at - before.at if before else 0.0
         return None if now is None or then is None or seconds <= 0 else max(0.0, now - then) / seconds
@@ -56,7 +56,11 @@ class Samples:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One look. samples: None if no process of the run answers. alerts: of a Prometheus, if one was asked."""
+    """One look at a run.
+
+    steps: newest records of the step log. samples: None if no process of the run answers. events: newest
+    warnings and errors of the driver's log. alerts: labels of those that a Prometheus has, if one was asked.
+    """
 
     status: RunStatus
     steps: list[dict[str, Any]]
@@ -66,7 +70,7 @@ class Snapshot:
 
 
 def take(folder: RunFolder, prometheus: str | None = None) -> Snapshot:
-    """Look at the run once; what cannot be read is left out."""
+    """Take a snapshot of the run; what cannot be read is left out."""
     now = status(folder)
     records = {record["step"]: record for record in tail(folder.steps) if "step" in record}
     events = [event for event in tail(folder.logs / "driver.jsonl") if event.get("level") in LEVELS]
@@ -80,7 +84,7 @@ def take(folder: RunFolder, prometheus: str | None = None) -> Snapshot:
 
 
 def tail(path: Path) -> Iterator[dict[str, Any]]:
-    """The newest records of a JSON-lines file; torn lines are left out."""
+    """Yield the newest records of a JSON-lines file; torn lines are skipped."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -98,7 +102,7 @@ def tail(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def scrape(config: Path) -> Samples | None:
-    """What the run's processes serve now, found as Prometheus finds them: by its ``prometheus.yml``."""
+    """Read what the run's processes serve now, found as Prometheus finds them: by ``prometheus.yml``."""
     try:
         (job,) = yaml.safe_load(config.read_text(encoding="utf-8"))["scrape_configs"]
         fetch = _Fetch(job)
@@ -119,7 +123,7 @@ def scrape(config: Path) -> Samples | None:
 
 
 def alerts(prometheus: str, run: str) -> list[Mapping[str, str]]:
-    """The run's pending and firing alerts, Watchdog left out; one that says so if none can be had."""
+    """Return the run's pending and firing alerts but Watchdog; one of state unknown if none can be read."""
     query = urllib.parse.urlencode({"query": f'ALERTS{{run="{run}", alertname!="Watchdog"}}'})
     try:
         with urllib.request.urlopen(f"{prometheus}/api/v1/query?{query}", timeout=TIMEOUT_SECONDS) as reply:
@@ -131,7 +135,7 @@ def alerts(prometheus: str, run: str) -> list[Mapping[str, str]]:
 
 
 class _Fetch:
-    """GET with the access that a scrape configuration describes."""
+    """An HTTP GET with the token and certificate authority of a scrape configuration."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         self._headers = {}

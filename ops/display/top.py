@@ -1,4 +1,4 @@
-"""``magicrl top``: one run on one screen. Snapshots in, rich renderables out; nothing is read here."""
+"""``magicrl top``: one run on one screen. Pure: snapshots in, rich renderables out."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ops.display.snapshot import Samples, Snapshot
 from ops.records.summary import total_seconds
 
 WIDE = 110
-"""Columns from which panels stand beside each other."""
+"""Columns from which panels are drawn side by side."""
 STATE_COLOURS = {"running": "green", "finished": "blue", "failed": "red"}
 MIB = 2**20
 GENERATORS = 16
-"""Of a large fleet those that lag most are shown."""
+"""Generators shown of a large fleet: those that lag most."""
 HEADER = ("event", "level", "timestamp", "logger", "run", "role", "version")
-"""Of a log line: what is shown apart, or on every line."""
+"""Fields of a log line that are not repeated after its event."""
 
 
 def screen(now: Snapshot, before: Samples | None, width: int) -> RenderableType:
-    """The whole view. ``before``: the look before this one, for rates."""
+    """Draw the whole screen. ``before``: the samples of the previous look, for rates."""
     left = [_learner(now, before), _learning(now)]
     right = [_buffer(now), _generators(now, before)]
     if width >= WIDE:
@@ -175,7 +175,7 @@ def _event(event: Mapping[str, Any]) -> str:
 
 
 def spark(values: Sequence[float], width: int = 30) -> str:
-    """The course of the newest values, one character each, lowest to highest."""
+    """Draw the newest values, one character each, scaled from the lowest to the highest."""
     shown = list(values)[-width:]
     low, high = min(shown, default=0.0), max(shown, default=0.0)
     span = high - low or 1.0

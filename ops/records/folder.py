@@ -1,4 +1,4 @@
-"""The run's folder: what lies where, who holds it, and whether there is something to resume."""
+"""A run's folder: its files, its lock, and whether there is something to resume."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ops.config.schema import Config, ConfigError
 log = structlog.get_logger(__name__)
 
 Resume = Literal["never", "require", "auto"]
-"""``never``: start afresh; ``require``: continue the newest checkpoint; ``auto``: whichever fits."""
+"""``never``: start from scratch; ``require``: continue the newest checkpoint; ``auto``: whichever fits."""
 
 
 class RunFolder:
@@ -37,7 +37,7 @@ class RunFolder:
 
     @property
     def used(self) -> bool:
-        """Whether a run has left steps or checkpoints here."""
+        """Whether there are steps or checkpoints of a run here."""
         return self.steps.exists() or any(self.checkpoints.glob("*/*"))
 
     def open(self, config: Config, resume: Resume) -> None:
@@ -58,9 +58,9 @@ class RunFolder:
         write_atomically(self.config, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
 
     def set_aside(self) -> Path | None:
-        """Rename a folder that holds an ended run, to make room; its new path, None if there was nothing.
+        """Rename the folder of an ended run to make room; return its new path, None if there was no run.
 
-        Raises ConfigError where that run still goes on.
+        Raises ConfigError if that run is still running.
         """
         if not self.used:
             return None
@@ -85,28 +85,28 @@ class RunFolder:
         self._lock = lock
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or none of it."""
+    """Write the whole file or nothing."""
     partial = path.with_suffix(path.suffix + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
 class JsonlWriter:
-    """A JSON-lines file that outlives a full disk: what cannot be written is written with the next line."""
+    """Appends to a JSON-lines file; lines that a full disk refuses are written with the next one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._unwritten: list[Mapping[str, Any]] = []
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append one line."""
+        """Append one line, and those that were refused before. Never raises."""
         self._unwritten.append(record)
         try:
             append_line(self._path, *self._unwritten)
@@ -118,8 +118,10 @@ class JsonlWriter:
 
 
 def append_line(path: Path, *records: Mapping[str, Any]) -> None:
-    """Append JSON lines, in one write so that readers never see half of one. Half a line that an earlier
-    writer left does not swallow the first."""
+    """Append JSON lines in one write, so that readers never see half of one.
+
+    A torn line of an earlier writer is ended first, so that it does not swallow the new one.
+    """
     text = "".join(json.dumps(record) + "\n" for record in records).encode()
     with path.open("a+b") as file:
         if file.tell() and not _ends_a_line(file):
@@ -133,7 +135,7 @@ def _ends_a_line(file: IO[bytes]) -> bool:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a JSON-lines file; a torn last line (a killed writer) is left out."""
+    """Yield the records of a JSON-lines file; torn lines, left by killed writers, are skipped."""
     if not path.exists():
         return
     for line in path.read_text(encoding="utf-8").splitlines():

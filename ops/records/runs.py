@@ -1,4 +1,4 @@
-"""Runs on this machine: where they lie, whether they live, and how to end them."""
+"""Runs on this machine: find them, read their state, and end them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """One run as its folder tells it. pid: of the driver, while it runs."""
+    """One run as its folder shows it.
+
+    pid: process id of its driver, None if it does not run. steps: trained so far. of: steps that the config
+    asks for. accuracy: after training, of a finished run. changed: seconds since the epoch.
+    """
 
     name: str
     path: Path
@@ -38,7 +42,7 @@ class RunStatus:
 
 
 def find_run(name: str, parent: Path = RUNS) -> RunFolder:
-    """The folder of a run by path or by name below ``runs``; raises ConfigError that lists the runs there."""
+    """Return a run's folder, given its path or its name below ``runs``. Raises ConfigError."""
     for path in (Path(name), parent / name):
         if (path / "config.yaml").is_file():
             return RunFolder(path)
@@ -47,13 +51,13 @@ def find_run(name: str, parent: Path = RUNS) -> RunFolder:
 
 
 def list_runs(parent: Path) -> Iterator[RunStatus]:
-    """Every run below ``parent``, the newest first."""
+    """Yield every run below ``parent``, the newest first."""
     found = [status(RunFolder(path.parent)) for path in parent.glob("*/config.yaml")]
     yield from sorted(found, key=lambda run: run.changed, reverse=True)
 
 
 def status(folder: RunFolder) -> RunStatus:
-    """What the run's files say."""
+    """Read the run's files."""
     pid, summary = driver_of(folder.path), _json(folder.summary)
     steps = steps_of(folder.steps)
     if pid is not None:
@@ -91,9 +95,9 @@ def driver_of(path: Path) -> int | None:
 
 
 def stop(path: Path, seconds: float, at_once: bool = False) -> bool:
-    """Ask the driver to end, as Ctrl-C does (``at_once``: as twice Ctrl-C); whether it ended in time.
+    """End the driver as Ctrl-C does (``at_once``: as two of them); return whether it ended in time.
 
-    Raises ConfigError where the run does not run here.
+    Raises ConfigError if the run does not run on this machine.
     """
     pid = driver_of(path)
     if pid is None:
@@ -110,7 +114,7 @@ def stop(path: Path, seconds: float, at_once: bool = False) -> bool:
 
 
 def _newer(one: Path, other: Path) -> bool:
-    """Whether ``one`` exists and was written after ``other``: else it belongs to an earlier life."""
+    """Return whether ``one`` was written after ``other``; otherwise it belongs to an earlier life."""
     if not one.exists():
         return False
     return not other.exists() or one.stat().st_mtime >= other.stat().st_mtime

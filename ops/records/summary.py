@@ -1,4 +1,4 @@
-"""``summary.json``: what a run did, over all its lives, from its step log, its books and its generators."""
+"""``summary.json``: what a run did in all its lives, from its step log, evaluations, books and generators."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Outcome = Literal["finished", "data exhausted", "interrupted", "failed"]
 
 
 def steps_of(path: Path) -> list[dict[str, Any]]:
-    """The steps that count, in order: of a step trained again after a resume, the last record."""
+    """Return one record for each step, in order: the last one if a step was trained again after a resume."""
     records = {record["step"]: record for record in _trained(path)}
     return [records[step] for step in sorted(records)]
 
 
 def published(path: Path) -> int:
-    """Versions published: each lineage begins with one, and each step that was trained gave one."""
+    """Return how many versions were published: one when each lineage began, and one for each step."""
     records = _trained(path)
     return len(records) + len({record.get("lineage") for record in records})
 
@@ -37,7 +37,7 @@ def _trained(path: Path) -> list[dict[str, Any]]:
 def write_summary(
     folder: RunFolder, outcome: Outcome, books: Books, generator: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Write and return the summary. ``generator``: totals of the generators in this life."""
+    """Write the summary and return it. ``generator``: totals of the generators in this life."""
     steps = steps_of(folder.steps)
     evaluations = Evaluations(folder.evaluations)
     before, after = evaluations.accuracy("before"), evaluations.accuracy("after")
@@ -73,7 +73,7 @@ def write_summary(
 
 
 def total_seconds(step: Mapping[str, Any]) -> float:
-    """Wall-clock seconds of one step, all phases."""
+    """Return the wall-clock seconds of one step, all phases together."""
     return float(sum(step["seconds"].values()))
 
 
