@@ -1,4 +1,4 @@
-"""The ``magicrl`` command. Importing this module loads no torch, vllm or ray; commands load what they run."""
+"""The ``magicrl`` command. Importing this loads no torch, vllm or ray: commands import what they run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ops.config.schema import ConfigError
 from ops.display.console import stderr
 
 USAGE_ERROR = 2
-"""A mistake in the command, the configuration or the data: starting again unchanged is useless."""
+"""Exit status for a mistake in the command, the configuration or the data: do not retry unchanged."""
 
 FAILED = 3
-"""A part of a run died: starting it again with --resume=auto makes sense."""
+"""Exit status of a run of which a part died: starting it again with --resume=auto makes sense."""
 
 app = typer.Typer(
     name="magicrl",
@@ -55,24 +55,24 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line. An error that a person can mend is one line and exit status 2."""
+    """Run the command line. Errors that name their own fix are printed as one line, with exit status 2."""
     try:
         app(_arguments(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(train.INTERRUPTED)
-    except _mendable() as error:
+    except _user_errors() as error:
         _end(error, USAGE_ERROR)
     except _failures() as error:
         _end(error, FAILED)
 
 
 def _arguments(argv: list[str]) -> list[str]:
-    """A bare ``--resume`` means "the newest checkpoint must be there"; click has no optional values."""
+    """Replace a bare ``--resume``, which requires a checkpoint: click has no options with optional values."""
     return ["--resume=require" if argument == "--resume" else argument for argument in argv]
 
 
-def _mendable() -> tuple[type[Exception], ...]:
-    """Errors that name their own fix."""
+def _user_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that name their own fix."""
     return (
         ConfigError,
         *_loaded(("buffer.prompts.dataset", "DatasetError"), ("buffer.backend.connection", "RedisUnusable")),
@@ -80,12 +80,12 @@ def _mendable() -> tuple[type[Exception], ...]:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Errors of a run that had started."""
+    """Return the errors of a run that had started."""
     return _loaded(("ops.run.run", "RunFailed"))
 
 
 def _loaded(*names: tuple[str, str]) -> tuple[type[Exception], ...]:
-    """The classes whose module is loaded; another cannot have raised one."""
+    """Return the classes of modules that are loaded; the others cannot have raised anything."""
     return tuple(getattr(sys.modules[module], name) for module, name in names if module in sys.modules)
 
 

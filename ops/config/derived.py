@@ -15,7 +15,7 @@ from ops.config.schema import Config
 
 
 def batch_schedule(config: Config) -> BatchSchedule:
-    """The batch of every step, as the buffer needs it."""
+    """Return the batch of every step, as the buffer needs it."""
     schedule = config.schedule
     stages = (
         StageBatch(
@@ -30,7 +30,7 @@ def batch_schedule(config: Config) -> BatchSchedule:
 
 
 def stage_rules(config: Config) -> tuple[StageRules, ...]:
-    """How the groups of each stage are sampled and selected."""
+    """Return how the groups of each stage are sampled and selected."""
     return tuple(
         StageRules(
             SamplingLimits(
@@ -47,7 +47,7 @@ def stage_rules(config: Config) -> tuple[StageRules, ...]:
 
 
 def prompt_rules(stages: Iterable[StageConfig], buffer: BufferConfig) -> tuple[PromptRules, ...]:
-    """Which prompts each stage draws: the buffer's settings with the stage's own in their place."""
+    """Return which prompts each stage draws: the stage's own settings, else those of the buffer."""
     rules = []
     for index, stage in enumerate(stages):
         difficulty, mixture = buffer.difficulty, buffer.mixture
@@ -59,7 +59,7 @@ def prompt_rules(stages: Iterable[StageConfig], buffer: BufferConfig) -> tuple[P
 
 
 def columns_of(config: Config) -> Columns:
-    """How the records of the data files become rows."""
+    """Return how the records of the data files become rows."""
     data = config.data
     return Columns(
         question=data.question,

@@ -1,6 +1,6 @@
-"""One run's configuration: the rooms' own models, composed; what each field does is said where it is defined.
+"""One run's configuration: the settings of the rooms, composed. Each field is explained where it is defined.
 
-``ops/config_file.py`` reads it from YAML; ``magicrl config show`` prints it with every explanation.
+``loader`` reads it from YAML; ``magicrl config show`` prints it with every explanation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ConfigError(Exception):
 
 
 class RunConfig(Settings):
-    """What the run is called, where it keeps its files, and how long it lasts."""
+    """Name, folder and length of the run."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     """Names the run's folder and its keys in Redis: letters, digits, '-' and '_'."""
@@ -35,7 +35,7 @@ class RunConfig(Settings):
     """Learner steps to train for."""
 
     seed: int = 0
-    """Seeds the order of prompts and the sampler."""
+    """Seed of the order of prompts and of the sampler."""
 
     @property
     def path(self) -> Path:
@@ -51,16 +51,17 @@ class ModelConfig(Settings):
 
 
 class DataConfig(Settings):
-    """Problems to train on and, if given, to measure accuracy on."""
+    """Problems to train on and, optionally, to measure accuracy on."""
 
     train: tuple[Path, ...] = Field(min_length=1)
-    """Parquet or JSON-lines files, Skywork schema or question/answer columns; listed twice weighs double."""
+    """Parquet or JSON-lines files, Skywork schema or question/answer columns; a file listed twice counts
+    double."""
 
     test: Path | None = None
-    """Problems for the accuracy before and after training; None: not measured."""
+    """File of problems for the accuracy before and after training; None: not measured."""
 
     test_samples: int = Field(default=512, gt=0)
-    """Responses sampled for each accuracy, spread evenly over the test problems."""
+    """Responses sampled for each of the two, at least, spread evenly over the test problems."""
 
     question: str | None = None
     """Column that holds the question in plain files; None: the usual names are tried."""
@@ -69,23 +70,24 @@ class DataConfig(Settings):
     """Column that holds the reference answer in plain files; None: the usual names are tried."""
 
     instruction: str = ""
-    """Appended to each problem, where it is not there already."""
+    """Text appended to each problem that does not contain it."""
 
     ability: str = "math"
-    """Grader for rows that do not name their ability: math or code."""
+    """Ability, and so the grader, of rows that name none: math or code."""
 
     difficulty_model: str | None = None
-    """Whose failures in `extra_info.model_difficulty` estimate a prompt's pass rate; None: no estimate."""
+    """Model whose failures in `extra_info.model_difficulty` estimate a prompt's pass rate; None: no
+    estimate."""
 
     max_prompt_tokens: int = Field(default=2048, gt=0)
-    """Longer prompts are counted and left out (Skywork scripts: 2048)."""
+    """Longest prompt in tokens; longer ones are counted and left out (Skywork scripts: 2048)."""
 
     system_prompt: str | None = None
-    """Put before each problem that has no system message of its own."""
+    """System message of each problem that has none of its own."""
 
 
 class BenchmarkConfig(Settings):
-    """Problems whose accuracy is measured again and again while the run trains."""
+    """Problems whose accuracy is measured regularly while the run trains."""
 
     path: Path
     """Parquet or JSON lines, read as ``data.train`` is."""
@@ -94,16 +96,16 @@ class BenchmarkConfig(Settings):
     """Responses to each problem: the k of avg@k and pass@k (Skywork scripts: 8)."""
 
     limit: int | None = Field(default=None, gt=0)
-    """Only the first so many problems; None: all."""
+    """Number of problems taken from the start of the file; None: all."""
 
     max_tokens: int | None = Field(default=None, gt=0)
     """Longest response in tokens; None: the response limit of the last stage."""
 
     temperature: float = Field(default=1.0, ge=0)
-    """Of sampling (Skywork scripts: 0.6 and 1.0)."""
+    """Sampling temperature (Skywork scripts: 0.6 and 1.0)."""
 
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Of sampling."""
+    """Share of the probability mass that is sampled from."""
 
 
 class EvaluationConfig(Settings):
@@ -113,16 +115,16 @@ class EvaluationConfig(Settings):
     """Steps between two measurements (Skywork scripts: 20)."""
 
     benchmarks: dict[str, BenchmarkConfig] = Field(default_factory=dict)
-    """By the name they have in logs and metrics, like aime24: {path: data/aime24.parquet}; besides the path:
-    samples (8 of each problem), limit (the first so many problems), max_tokens (the last stage's response
+    """Benchmarks by the name they have in logs and metrics, like aime24: {path: data/aime24.parquet}. Besides
+    the path: samples (8 for each problem), limit (number of problems), max_tokens (the last stage's response
     limit), temperature (1) and top_p (1)."""
 
     own_engine: bool = False
-    """Evaluate on one more generator, which takes no part in training, instead of borrowing one: for runs of
+    """Evaluate on one more generator that takes no part in training, instead of borrowing one; for runs with
     one or two generators."""
 
     seconds: float = Field(default=14400.0, gt=0)
-    """Longest that all of them may take at one version."""
+    """Longest time for all benchmarks at one version, in seconds."""
 
     @property
     def needs_engine(self) -> bool:
@@ -134,23 +136,23 @@ class RayConfig(Settings):
     """The Ray cluster that generators and learner ranks run on."""
 
     address: str | None = None
-    """Of a running cluster ("auto" or host:port); None starts one on this machine for the run."""
+    """Address of a running cluster ("auto" or host:port); None starts one on this machine for the run."""
 
     num_cpus: int | None = None
-    """CPUs of the cluster started here; None: what the machine has, at least what the run asks for."""
+    """CPUs of the cluster started here; None: those of the machine, but at least what the run asks for."""
 
 
 class MetricsConfig(Settings):
     """Where each process serves its Prometheus metrics."""
 
     host: str = "127.0.0.1"
-    """Interface to listen on; loopback unless the network is trusted."""
+    """Interface to listen on; keep it on loopback unless the network is trusted."""
 
     port: int = Field(default=0, ge=0, le=65535)
-    """The driver's port; 0 takes a free one, as the other processes always do."""
+    """Port of the driver; 0 takes a free one, as the other processes always do."""
 
     token_file: Path | None = None
-    """File with the bearer token that a scraper must show; needed beyond loopback unless there is TLS."""
+    """File with the bearer token that a scraper must send; needed beyond loopback unless there is TLS."""
 
     certificate: Path | None = None
     """TLS certificate (PEM), with ``key``."""
@@ -163,11 +165,11 @@ class RolloutsConfig(Settings):
     """Which trained groups are kept on disk for `magicrl rollouts`."""
 
     per_step: int = Field(default=4, ge=0)
-    """Groups kept of each step; 0: none."""
+    """Groups kept from each step; 0: none."""
     file_bytes: int = Field(default=64 * 2**20, gt=0)
-    """A file of this size is followed by the next."""
+    """Size in bytes at which a new file is begun."""
     total_bytes: int = Field(default=2**30, gt=0)
-    """Beyond this the oldest files go."""
+    """Size in bytes of all files together, beyond which the oldest are deleted."""
 
 
 class Config(Settings):
@@ -178,7 +180,7 @@ class Config(Settings):
     data: DataConfig
     evaluation: EvaluationConfig = EvaluationConfig()
     stages: tuple[StageConfig, ...] = Field(min_length=1)
-    """Stretches of training with one context length each, in order."""
+    """Stages in order: stretches of training with one context length each."""
     buffer: BufferConfig = BufferConfig()
     rewards: RewardsConfig = RewardsConfig()
     actors: ActorsConfig = ActorsConfig()
@@ -197,5 +199,5 @@ class Config(Settings):
 
     @property
     def schedule(self) -> Schedule:
-        """Which rules hold at which step."""
+        """Which settings apply at which step."""
         return Schedule(self.stages, self.learner)

@@ -8,31 +8,31 @@ from rewards.settings import Settings
 
 
 class WandbConfig(Settings):
-    """Weights & Biases; needs `pip install 'magicrl[wandb]'` and WANDB_API_KEY in the environment."""
+    """Weights & Biases. Needs `pip install 'magicrl[wandb]'` and WANDB_API_KEY in the environment."""
 
     project: str = "magicrl"
-    """Project that the run appears in."""
+    """Project of the run."""
     entity: str | None = None
-    """Team or user; none: the account's default."""
+    """Team or user; None: the account's default."""
     mode: Literal["online", "offline"] = "online"
-    """offline: written into the run's folder, sent later with `wandb sync`."""
+    """online: sent during the run. offline: written into the run's folder, to send with `wandb sync`."""
 
 
 class MlflowConfig(Settings):
-    """MLflow; needs `pip install 'magicrl[mlflow]'`."""
+    """MLflow. Needs `pip install 'magicrl[mlflow]'`."""
 
     uri: str | None = None
-    """Tracking server or database; none: MLFLOW_TRACKING_URI of the environment."""
+    """Tracking server or database; None: MLFLOW_TRACKING_URI of the environment."""
     experiment: str = "magicrl"
-    """Experiment that the run appears in."""
+    """Experiment of the run."""
 
 
 class TrackersConfig(Settings):
-    """Where the numbers of each step go besides steps.jsonl and Prometheus. No tracker can stop a run."""
+    """Experiment trackers, besides steps.jsonl and Prometheus. None of them can stop a run."""
 
     tensorboard: bool = True
-    """Event files in <run>/tensorboard; look at them with `tensorboard --logdir runs`."""
+    """Whether to write event files into <run>/tensorboard, for `tensorboard --logdir runs`."""
     wandb: WandbConfig | None = None
-    """None: not used."""
+    """Weights & Biases; None: not used."""
     mlflow: MlflowConfig | None = None
-    """None: not used."""
+    """MLflow; None: not used."""

@@ -1,4 +1,4 @@
-"""``magicrl bench``: what the parts do per second and per byte, against a limit or a peer in the same run."""
+"""``magicrl bench``: throughput of the parts, against a limit or a peer measured at the same time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ops.display.console import result_only, stdout
 app = typer.Typer()
 
 NAMES = ("buffer", "generators", "learner", "metrics", "rewards", "weights")
-"""The modules of ops/bench that have a ``run``; the others help them."""
+"""Modules of ops/bench with a ``run``; the others are their helpers."""
 
 
 @app.command()
@@ -24,10 +24,10 @@ def bench(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one flat JSON object.")] = False,
     long: Annotated[
-        bool, typer.Option("--long", help="The full sizes, where there are smaller ones.")
+        bool, typer.Option("--long", help="Measure at full size, where smaller sizes are the default.")
     ] = False,
 ) -> None:
-    """Measure one part on this machine. Ratios are of things measured side by side."""
+    """Measure one part on this machine. Ratios compare things that were measured side by side."""
     if name not in NAMES:
         raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")
     with result_only():
@@ -44,7 +44,7 @@ def bench(
 
 
 def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """``{"head": {"tokens": 1}}`` as ``head_tokens: 1``: whoever reads the JSON needs no path."""
+    """Yield nested figures under joined names: ``{"head": {"tokens": 1}}`` as ``head_tokens: 1``."""
     for key, value in figures.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}_")

@@ -1,4 +1,4 @@
-"""``magicrl config``: look at a configuration before running it."""
+"""``magicrl config``: print shipped recipes and configurations as they would run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def show(
     source: Annotated[str, typer.Argument(help="A YAML file or the name of a shipped recipe.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like learner.lr=2e-6.")] = None,
 ) -> None:
-    """Print a configuration as it would run, every field explained: YAML to read, keep and change."""
+    """Print a configuration as it would run, as YAML with every field explained, to keep and change."""
     typer.echo("\n".join(explain(load_config(source, overrides or ()))))
 
 

@@ -24,11 +24,11 @@ def doctor(
         str | None, typer.Argument(help="A YAML file, a shipped recipe, or 'sandbox' for that alone.")
     ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like run.name=second.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a finding.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each finding.")] = False,
 ) -> None:
     """Check that a run can work here: packages, devices, Redis, Ray, sandbox, space, ports, clock.
 
-    Each line passes, warns or fails, and says the fix. Exit status 1 if anything fails.
+    Each line passes, warns or fails, and names the fix. Exit status 1 if anything fails.
     """
     from ops.doctor.examine import examine
 

@@ -37,31 +37,33 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder, or the name or folder of a run.")],
     dataset: Annotated[Path, typer.Argument(help="Problems: parquet or JSON lines, as for training.")],
     k: Annotated[int, typer.Option("--k", min=1, help="Responses sampled for each problem.")] = 8,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many problems.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Take only this many problems, from the start.")
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Longest response in tokens; else the run's, or 32768.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="Of sampling; else the run's, or 1.")
+        float | None, typer.Option(min=0.0, help="Sampling temperature; else the run's, or 1.")
     ] = None,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of sampling.")] = 1.0,
-    step: Annotated[int | None, typer.Option(help="Of a run: the checkpoint of this step.")] = None,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Sampling top-p.")] = 1.0,
+    step: Annotated[int | None, typer.Option(help="Step of the run's checkpoint; else the newest.")] = None,
     instruction: Annotated[
-        str | None, typer.Option(help="Appended to each problem; else the run's, or none.")
+        str | None, typer.Option(help="Text appended to each problem; else the run's, or none.")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help=f"{', '.join(DTYPES)}; else the run's, or the model's.")
+        str | None, typer.Option(help=f"Data type, {', '.join(DTYPES)}; else the run's, or the model's.")
     ] = None,
     kv_cache_gib: Annotated[float | None, typer.Option(min=0.01, help="Size of the key/value cache.")] = None,
     at_once: Annotated[
         int | None, typer.Option(min=1, help="Responses decoded at once; else the run's, or 64.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the sampler.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sampler.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Sample k responses for each problem and grade them: avg@k, pass@k, truncation, verdicts.
 
-    A run's checkpoint is sampled and graded as the run's own config says; options given here win.
+    A run's checkpoint is sampled and graded as the run's config asks, unless an option here overrides it.
     """
     if dtype not in (None, *DTYPES):
         raise ConfigError(f"--dtype {dtype}: must be one of {', '.join(DTYPES)}")
@@ -104,7 +106,7 @@ def _evaluate(folder: Path, target: EvalTarget, benchmark: Benchmark, seed: int)
 
 
 def _quiet() -> None:
-    """vLLM and torch say what a person has to know; whoever wants to hear more sets these."""
+    """Keep vLLM and torch to errors, unless the environment asks for more."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of vLLM's processes
@@ -115,7 +117,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def default_target(model: str) -> EvalTarget:
-    """How a model folder or a run is sampled where the options say nothing. Raises ConfigError."""
+    """Return how a model folder or a run is sampled without options. Raises ConfigError."""
     from ops.evaluation.target import is_model, model_target, run_target
 
     if is_model(Path(model)):
@@ -127,7 +129,7 @@ def default_target(model: str) -> EvalTarget:
 
 @contextmanager
 def policy_folder(model: str, step: int | None) -> Iterator[Path]:
-    """The model folder; of a run, its checkpoint, exported for the length of the block."""
+    """Yield the model folder; for a run, its checkpoint, exported for the length of the block."""
     from ops.evaluation.target import is_model
 
     if is_model(Path(model)):

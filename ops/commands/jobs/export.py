@@ -1,4 +1,4 @@
-"""``magicrl export``: a checkpoint as a plain Hugging Face folder."""
+"""``magicrl export``: write a checkpoint as a plain Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ app = typer.Typer()
 def export(
     run: Annotated[str, typer.Argument(help="A run's name or folder.")],
     out: Annotated[Path, typer.Argument(help="New folder to write.")],
-    step: Annotated[int | None, typer.Option(help="The checkpoint of this step; else the newest.")] = None,
+    step: Annotated[int | None, typer.Option(help="Step of the checkpoint; else the newest.")] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="float32, bfloat16 or float16; else as the model's config has it.")
+        str | None,
+        typer.Option(help="Data type: float32, bfloat16 or float16; else that of the model's config."),
     ] = None,
 ) -> None:
     """Write a checkpoint's weights, config and tokenizer to a folder that transformers and vLLM load."""
@@ -40,7 +41,7 @@ def export(
         model = Path(yaml.safe_load((folder / "config.yaml").read_text())["model"]["path"])
         version = checkpoint.version
         stderr().print(f"exporting step {version.step} (lineage {version.lineage})")
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for one, and says so, when imported
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed looks for one when it is imported
         from learner.checkpoint.export import export_checkpoint
 
         count = export_checkpoint(checkpoint, model, out, dtype)

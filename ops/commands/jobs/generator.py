@@ -1,4 +1,4 @@
-"""``magicrl generator``: join a running training from anywhere, as a plain process."""
+"""``magicrl generator``: sample for a live run from any machine, as a plain process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ def generator(
     redis: Annotated[
         str, typer.Option(help="The run's Redis: redis://host:6379/0, rediss:// or unix:///path.")
     ],
-    password_file: Annotated[File, typer.Option(help="File whose first line is its password.")] = None,
-    weights: Annotated[
-        Text, typer.Option(help="Where the weights are seen from here: a folder or http://host:port.")
+    password_file: Annotated[
+        File, typer.Option(help="File whose first line is the password of Redis.")
     ] = None,
-    model: Annotated[File, typer.Option(help="The model folder, where it lies elsewhere here.")] = None,
+    weights: Annotated[
+        Text, typer.Option(help="Address of the weights as seen from here: a folder or http://host:port.")
+    ] = None,
+    model: Annotated[
+        File, typer.Option(help="The model folder on this machine, if its path differs from the run's.")
+    ] = None,
     metrics_host: Annotated[
         str, typer.Option(help="Interface to serve metrics on; beyond loopback with a token or TLS only.")
     ] = "127.0.0.1",
@@ -33,7 +37,7 @@ def generator(
 ) -> None:
     """Sample for a run from any machine that reaches its Redis and its weights.
 
-    Ctrl-C or SIGTERM drains it: groups in flight are finished, then it leaves. The run does not notice.
+    Ctrl-C or SIGTERM drains it: it finishes its groups in flight and exits. The run does not notice.
     """
     from actors.fleet.external import NoSuchRun, join_run, supervise
     from buffer.config import RedisConfig

@@ -1,4 +1,4 @@
-"""``magicrl score``: grade a file of answers, the way training would."""
+"""``magicrl score``: grade a file of responses as training does."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ def score(
         Path, typer.Argument(help="JSON lines: `response`, `reward_model.ground_truth`, `ability`.")
     ],
     output: Annotated[
-        Path | None, typer.Option(help="Where to write `score`, `verdict`, `detail` a line.")
+        Path | None,
+        typer.Option(
+            help="File to write `score`, `verdict` and `detail` of each response to, as JSON lines."
+        ),
     ] = None,
     config: Annotated[
         str | None, typer.Option(help="A YAML file or shipped recipe; its `rewards` are used.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Grading processes.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of grading processes.")] = None,
 ) -> None:
-    """Grade answers and sum up by verdict, data source and, where rows carry `expected`, agreement by `kind`.
+    """Grade responses; count verdicts by data source and, if rows have `expected`, agreement by `kind`.
 
     `gold` is accepted for `reward_model.ground_truth`, `tests` for the tests of a program. Rows without
-    `ability` are code if they have tests and math otherwise. Exit status 1 if any grader failed.
+    `ability` are code if they have tests, else math. Exit status 1 if any grader failed.
     """
     from rewards.pool.pool import GraderPool
 
@@ -71,7 +74,7 @@ def _progress() -> Progress:
 
 
 def _rows(file: Path) -> Iterator[Row]:
-    """Each line as (row, problem, response). Raises ConfigError that names the line and the field."""
+    """Yield each line as (row, problem, response). Raises ConfigError that names the line and the field."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -114,7 +117,7 @@ def _write(sink: IO[str] | None, row: Mapping[str, Any], given: Score) -> None:
 
 
 class Tally:
-    """Counts for the summary."""
+    """Counts of verdicts by data source, and of agreement with ``expected`` by kind."""
 
     def __init__(self) -> None:
         self.by_source: dict[str, Counter[str]] = defaultdict(Counter)
@@ -122,7 +125,7 @@ class Tally:
 
     @property
     def failures(self) -> int:
-        """Answers that a grader failed on."""
+        """Responses whose grader failed."""
         return sum(counts["timeout"] + counts["error"] for counts in self.by_source.values())
 
     def add(self, row: Mapping[str, Any], problem: Problem, given: Score) -> None:

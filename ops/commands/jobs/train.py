@@ -20,7 +20,7 @@ app = typer.Typer()
 _RESUME = typer.Option(
     "--resume",
     metavar="[=auto]",
-    help="Continue the newest complete checkpoint. --resume=auto starts afresh where there is none.",
+    help="Continue from the newest complete checkpoint. --resume=auto starts from scratch if there is none.",
     show_default=False,
 )
 
@@ -31,9 +31,9 @@ def train(
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like learner.lr=2e-6.")] = None,
     resume: Annotated[str, _RESUME] = "never",
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Fence a learner of this run that still lives.")
+        bool, typer.Option("--take-over", help="Fence a learner of this run that is still alive.")
     ] = False,
-    detached: Annotated[bool, typer.Option("--detach", help="Go on without this terminal.")] = False,
+    detached: Annotated[bool, typer.Option("--detach", help="Run without this terminal.")] = False,
 ) -> None:
     """Train a model on problems whose answers can be checked."""
     loaded = load_config(config, overrides or ())
@@ -43,7 +43,7 @@ def train(
         )
         typer.echo(f"{loaded.run.path}: process {process}; magicrl stop {loaded.run.name} ends it")
         return
-    from ops.run.run import run  # it loads the other rooms: a mistake in the configuration is told before
+    from ops.run.run import run  # loads the other rooms; mistakes in the configuration are found before
 
     _finish(run(loaded, _resume(resume), take_over))
 
@@ -52,12 +52,10 @@ def train(
 def quickstart(
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes, like run.steps=20.")] = None,
     resume: Annotated[str, _RESUME] = "never",
-    cache: Annotated[Path, typer.Option(help="Where the tiny model and its problems are kept.")] = Path(
-        ".cache"
-    ),
+    cache: Annotated[Path, typer.Option(help="Folder of the tiny model and its problems.")] = Path(".cache"),
 ) -> None:
     """Train a tiny model on this machine: every part real, only small."""
-    load_config("quickstart", overrides or ())  # a mistake is told before the minute that the model takes
+    load_config("quickstart", overrides or ())  # mistakes are found before the minute that the model takes
     from ops.quickstart.model import build_model
     from ops.quickstart.problems import write_problems
     from ops.run.run import run

@@ -1,4 +1,4 @@
-"""``magicrl buffer``: look into a run's buffer."""
+"""``magicrl buffer``: inspect a run's buffer: books, groups, prompts, Redis users."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from buffer.store.inspection import GroupRow, RunInspector
     from ops.config.schema import Config
 
-app = typer.Typer(no_args_is_help=True, help="Look into a run's buffer: where every group is, and why.")
+app = typer.Typer(no_args_is_help=True, help="Inspect a run's buffer: where every group is, and why.")
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder, or its name under runs/.")]
-Url = Annotated[str | None, typer.Option("--redis", help="The run's Redis, where it is not its own.")]
+Url = Annotated[
+    str | None,
+    typer.Option("--redis", help="Address of the run's Redis, if it is not the one that the run started."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A run that was found, and the connection to its Redis."""
+    """A run and a connection to its Redis."""
 
     name: str
     config: Config
@@ -37,7 +40,7 @@ class Opened:
 
     @property
     def inspector(self) -> RunInspector:
-        """A reader of its keys."""
+        """Reader of the run's keys."""
         from buffer.store.inspection import RunInspector
 
         return RunInspector(self.client, self.name)
@@ -45,7 +48,7 @@ class Opened:
 
 @contextmanager
 def _open(run: str, url: str | None) -> Iterator[Opened]:
-    """Find a run and its Redis; what is wrong is said in one line, exit status 2."""
+    """Find a run and connect to its Redis. Mistakes are one line on standard error and exit status 2."""
     from buffer.backend.embedded import RedisUnusable, connect
     from buffer.backend.errors import BufferRefusal
     from ops.config.loader import load_config
@@ -83,7 +86,7 @@ def _show(
 
 @app.command()
 def stats(run: Run, redis_url: Url = None, as_json: AsJson = False) -> None:
-    """The books: every started group is in one place."""
+    """Print the books: how many groups and prompts are in each state. Every started group is in one place."""
     from buffer.prompts.pool import PromptPool
     from buffer.store.rollout_buffer import RolloutBuffer
 
@@ -115,11 +118,11 @@ def stats(run: Run, redis_url: Url = None, as_json: AsJson = False) -> None:
 def groups(
     run: Run,
     place: Annotated[str | None, typer.Option(help="in_flight, pending, claimed, trained, ...")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, oldest version first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Number of groups shown.")] = 50,
     redis_url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """The groups that Redis knows, oldest version first."""
+    """List the groups in Redis, oldest version first."""
     with _open(run, redis_url) as opened:
         found = sorted(opened.inspector.groups(place), key=lambda row: (row.step, row.place, row.id))[:limit]
         columns = ["group", "place", "stage", "oldest step", "source", "tokens", "pass rate", "generator"]
@@ -148,11 +151,11 @@ def _pass_rate(row: GroupRow) -> float | str:
 def prompts(
     run: Run,
     hardest: Annotated[bool, typer.Option("--hardest", help="Lowest pass rate first.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Number of prompts shown.")] = 20,
     redis_url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is known of the prompts that were sampled, the most often sampled first."""
+    """List the prompts that were sampled with their history, the most often sampled first."""
     with _open(run, redis_url) as opened:
         columns = ["prompt", "groups", "samples", "right", "last pass rate", "posterior", "failures in a row"]
         rows = [
@@ -167,11 +170,11 @@ def prompts(
 @app.command()
 def show(
     run: Run,
-    group: Annotated[str, typer.Argument(help="Its id: epoch.prompt.draw, as `groups` lists it.")],
+    group: Annotated[str, typer.Argument(help="Id of the group: epoch.prompt.draw, as `groups` lists it.")],
     redis_url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """One group in full: its texts, scores, versions and lengths."""
+    """Show one group in full: texts, scores, versions and lengths."""
     from buffer.records.codec import CorruptBody
     from buffer.records.rollout import GroupId
     from ops.display.group_view import decoder, describe, print_group
@@ -207,7 +210,7 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     live: Annotated[bool, typer.Option("--live", help="Even if its learner is alive.")] = False,
 ) -> None:
-    """Delete everything of a run from its Redis. Its folder and checkpoints stay; a live run is refused."""
+    """Delete a run from its Redis. Its folder and checkpoints stay; a live run is refused."""
     from buffer.store.inspection import purge as purge_run
     from buffer.store.rollout_buffer import RolloutBuffer
     from ops.run.buffer_supervisor import INCUMBENT_SECONDS
@@ -225,9 +228,9 @@ def purge(
 
 @app.command()
 def acl(
-    run: Annotated[str, typer.Argument(metavar="NAME", help="The run's name.")], as_json: AsJson = False
+    run: Annotated[str, typer.Argument(metavar="NAME", help="Name of the run.")], as_json: AsJson = False
 ) -> None:
-    """Print Redis users for a run's roles, and what they cannot prevent."""
+    """Print Redis users for the roles of a run, and what their rules cannot prevent."""
     from buffer.backend.acl import LIMITS, ROLES, acl_rules
 
     rules = {role: acl_rules(run, role) for role in ROLES}

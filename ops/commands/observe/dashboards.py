@@ -1,4 +1,4 @@
-"""``magicrl dashboards``: the Grafana dashboards as files, or straight into a Grafana."""
+"""``magicrl dashboards``: write the Grafana dashboards to files, or push them to a Grafana server."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ app = typer.Typer(no_args_is_help=True, help="Grafana dashboards and Prometheus 
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="Where to write the files.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write to.")],
     discovery: Annotated[
         str, typer.Option(help="Service discovery of the run.")
     ] = "http://127.0.0.1:9464/targets",
     prometheus: Annotated[
-        str, typer.Option(help="Where Grafana finds Prometheus.")
+        str, typer.Option(help="Address of Prometheus as Grafana sees it.")
     ] = "http://127.0.0.1:9090",
 ) -> None:
     """Write dashboards, provisioning, prometheus.yml, alert rules and their runbook into a folder.
@@ -39,7 +39,7 @@ def push(
     token: Annotated[str, typer.Option(envvar="GRAFANA_TOKEN", help="Service account token, role Editor.")],
     folder: Annotated[str, typer.Option(help="Folder in Grafana.")] = "magicrl",
 ) -> None:
-    """Create or update the dashboards on a Grafana server. Safe to repeat; changes nothing that is equal."""
+    """Create or update the dashboards on a Grafana server. Safe to repeat: equal ones stay unchanged."""
     from ops.telemetry.dashboards.catalogue import DASHBOARDS
     from ops.telemetry.dashboards.grafana import Grafana, GrafanaError
     from ops.telemetry.dashboards.page import to_json

@@ -1,4 +1,4 @@
-"""``magicrl fleet`` and ``magicrl scale``: look at the generators of a live run, and change their number."""
+"""``magicrl fleet`` and ``magicrl scale``: show the generators of a live run and change their number."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 WIDE = 120
-"""Columns from which each generator's node stands in its line."""
+"""Columns from which each generator's line includes its node."""
 RUN = typer.Option("--run", help="Name of the run.")
 REDIS = typer.Option(
-    "--redis", help="The run's Redis; by default the one that a run in --folder started itself."
+    "--redis", help="Address of the run's Redis; by default the one that a run in --folder started itself."
 )
-FOLDER = typer.Option("--folder", help="Where runs keep their folders.")
+FOLDER = typer.Option("--folder", help="Parent folder of the runs.")
 PASSWORD = typer.Option("--password-file", help="File whose first line is the password of Redis.")
 
 
 @app.command()
 def scale(
-    generators: Annotated[int, typer.Option(min=0, help="How many generators the run shall have.")],
+    generators: Annotated[int, typer.Option(min=0, help="Wanted number of generators.")],
     run: Annotated[str, RUN],
     redis: Annotated[str | None, REDIS] = None,
     folder: Annotated[Path, FOLDER] = Path("runs"),
     password_file: Annotated[Path | None, PASSWORD] = None,
 ) -> None:
-    """Change the number of generators of a live run: new ones join at once, others drain and leave."""
+    """Change the number of generators of a live run: new ones join, surplus ones drain and leave."""
     roster = _roster(run, redis, folder, password_file)
     roster.set_target(generators)
     serving = len(roster.reports())
@@ -50,9 +50,9 @@ def fleet(
     redis: Annotated[str | None, REDIS] = None,
     folder: Annotated[Path, FOLDER] = Path("runs"),
     password_file: Annotated[Path | None, PASSWORD] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a generator.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each generator.")] = False,
 ) -> None:
-    """Show each generator of a live run: state, weights, tokens/s, work in flight, why it idles, its node."""
+    """Show each generator of a live run: state, weights, tokens/s, groups in flight, idle cause, node."""
     reports = _roster(run, redis, folder, password_file).reports()
     if as_json:
         for report in reports:
@@ -80,7 +80,7 @@ def _roster(run: str, url: str | None, folder: Path, password_file: Path | None)
 
 
 def _print(run: str, reports: list[dict[str, Any]]) -> None:
-    """One line a generator; where the terminal is too narrow for the nodes, they follow below."""
+    """Print one line for each generator; if the terminal is too narrow for the nodes, they follow below."""
     console = stdout()
     if not reports:
         console.print(f"no generator of {run} reports")

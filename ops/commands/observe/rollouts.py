@@ -1,4 +1,4 @@
-"""``magicrl rollouts``: read what a run trained on."""
+"""``magicrl rollouts``: show responses that a run was trained on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer()
 
 @dataclass(frozen=True)
 class Sample:
-    """One response in its group."""
+    """One response, with its group and the step that trained it."""
 
     step: int
     group: RolloutGroup
@@ -40,8 +40,8 @@ def rollouts(
     prompt: Annotated[int | None, typer.Option(help="Only this prompt: its row number.")] = None,
     verdict: Annotated[str | None, typer.Option(help=f"Only {', '.join(VERDICTS)}.")] = None,
     longest: Annotated[bool, typer.Option("--longest", help="Longest first instead of newest.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a response.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Number of responses shown.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each response.")] = False,
 ) -> None:
     """Show responses that a run was trained on: prompt, answer, score, verdict, versions, length.
 
@@ -71,14 +71,14 @@ def rollouts(
 
 
 def model_of(run: Path) -> Path:
-    """The model folder that the run's configuration names; its tokenizer may be gone by now."""
+    """Return the model folder that the run's configuration names; it may no longer exist."""
     import yaml
 
     return Path(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["model"]["path"])
 
 
 def facts(sample: Sample) -> dict[str, Any]:
-    """What is known of a response besides its text."""
+    """Return what is known of a response besides its text, JSON-able."""
     rollout = sample.rollout
     spans = [f"{span.version}:{span.end - span.start}" for span in rollout.spans]
     return {
@@ -98,7 +98,7 @@ def facts(sample: Sample) -> dict[str, Any]:
 
 
 def looks(response: str) -> dict[str, Any]:
-    """What the text looks like: hits of reflection words, repetition, other scripts, form."""
+    """Return traits of the text: reflection words, repetition, other scripts, format failures."""
     from rewards.graders.traits import traits
 
     found = traits(response)

@@ -1,4 +1,4 @@
-"""``magicrl runs`` and ``magicrl stop``: runs on this machine, found again after their terminal is gone."""
+"""``magicrl runs`` and ``magicrl stop``: list the runs on this machine and end one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ COLOURS = {"running": "green", "finished": "blue", "failed": "red"}
 
 @app.command()
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Where the runs are (`run.folder`).")] = RUNS,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a run.")] = False,
+    folder: Annotated[Path, typer.Argument(help="Parent folder of the runs (`run.folder`).")] = RUNS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each run.")] = False,
 ) -> None:
-    """List the runs here, newest first: state, step, accuracy, process."""
+    """List the runs on this machine, newest first: state, step, accuracy, process."""
     found = list(list_runs(folder))
     if as_json:
         for run in found:
@@ -53,7 +53,7 @@ def _row(run: RunStatus) -> tuple[str, ...]:
 
 
 def ago(seconds: float) -> str:
-    """A length of time in its largest fitting unit."""
+    """Format a duration in its largest fitting unit."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -63,10 +63,10 @@ def ago(seconds: float) -> str:
 @app.command()
 def stop(
     run: Annotated[str, typer.Argument(help="A run's name or folder.")],
-    now: Annotated[bool, typer.Option("--now", help="Leave at once, without a checkpoint.")] = False,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for its end.")] = 600.0,
+    now: Annotated[bool, typer.Option("--now", help="End at once, without a checkpoint.")] = False,
+    wait: Annotated[float, typer.Option(help="Longest time to wait for its end, in seconds.")] = 600.0,
 ) -> None:
-    """End a run cleanly: it finishes or abandons its step, writes a checkpoint and its summary."""
+    """End a run cleanly: it finishes or abandons its step, then writes a checkpoint and its summary."""
     folder = find_run(run)
     if driver_of(folder.path) is not None:
         typer.echo(f"{folder.path.name}: asked to end")

@@ -1,4 +1,4 @@
-"""``magicrl top``: a live run in the terminal."""
+"""``magicrl top``: show a live run in the terminal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ app = typer.Typer()
 @app.command()
 def top(
     run: Annotated[str, typer.Argument(help="A run's name or folder.")],
-    once: Annotated[bool, typer.Option("--once", help="Print one view and leave.")] = False,
-    seconds: Annotated[float, typer.Option(min=0.2, help="Between two looks.")] = 2.0,
-    prometheus: Annotated[str | None, typer.Option(help="A Prometheus whose alerts are shown too.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one screen and exit.")] = False,
+    seconds: Annotated[float, typer.Option(min=0.2, help="Seconds between two updates.")] = 2.0,
+    prometheus: Annotated[
+        str | None, typer.Option(help="Address of a Prometheus whose alerts are shown too.")
+    ] = None,
 ) -> None:
     """Show a run on one screen: learner, learning, buffer, generators, warnings. Ctrl-C leaves it running."""
     from ops.display.snapshot import take
