@@ -107,6 +107,8 @@ def _check_shape(panel: Panel, query: Dataquery, series: Series) -> None:
     if panel.type_val == "stat":
         assert len(series) == 1, f"{panel.title}: one number, not {len(series)}"
     if panel.type_val == "table":
-        headings = next(each.options for each in panel.transformations or () if each.id_val == "organize")
+        headings: Any = next(
+            each.options for each in panel.transformations or () if each.id_val == "organize"
+        )
         columns = {column for column in headings["renameByName"] if not column.startswith("Value")}
         assert columns <= labels, f"{panel.title}: columns {columns} of {labels}"

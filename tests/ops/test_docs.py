@@ -15,6 +15,7 @@ import pytest
 import typer
 import yaml
 
+from buffer.rules.books import DROP_REASONS
 from helpers import documented_commands as documented
 from helpers.dashboards import EMPTY_WITHOUT, all_panels
 from helpers.documents import (
@@ -37,6 +38,7 @@ from ops.config.loader import load_config
 from ops.config.schema import Config
 from ops.telemetry.alerts import RULES
 
+BUFFER = REPOSITORY / "docs/buffer.md"
 OPERATIONS = REPOSITORY / "docs/operations.md"
 COMMANDS = commands()
 MAGICRL: Any = typer.main.get_command(app)
@@ -167,6 +169,11 @@ def test_alerts_are_those_of_the_rules() -> None:
     assert sorted(row[:3] for row in listed) == sorted(
         [rule["alert"], rule["labels"]["severity"], rule.get("for", "")] for rule in rules
     )
+
+
+def test_reasons_of_drops_are_those_of_the_books() -> None:
+    reasons = [reason for names, _ in table(BUFFER, "dropped as | because") for reason in names.split(", ")]
+    assert sorted(reasons) == sorted(DROP_REASONS)
 
 
 def test_panels_that_need_more_than_a_cpu_are_named() -> None:
