@@ -57,7 +57,8 @@ class CodeConfig(Settings):
     """Relative tolerance, and absolute for values from 0.001, where the expected value is a float."""
 
     python: str = "auto"
-    """Interpreter inside the sandbox. ``auto``: the first of /usr/bin/python3, /usr/local/bin/python3."""
+    """Interpreter inside the sandbox. ``auto``: /usr/bin/python3 or /usr/local/bin/python3, preferably of
+    this environment's version, whose numpy and sortedcontainers programs can then import."""
 
     unsafe: bool = False
     """Run programs even where the sandbox cannot be built or fails its escape probe. They then have the

@@ -50,13 +50,13 @@ def judge(tests: Tests, program: str, config: CodeConfig, *, bare: bool) -> Gene
 def _one(
     tests: StdinTests | CallTests, test: Any, expected: Expected, sandbox: Sandbox, *, bare: bool
 ) -> Ruling:
-    config = sandbox.config
+    config, changed = sandbox.config, None
     if isinstance(tests, StdinTests):
         outcome = sandbox.run(test.encode())
         output: Any = outcome.output.decode(errors="replace")
     else:
         outcome = sandbox.call(tests.function, values.dumps(test).encode())
-        output = _returned(outcome)
+        output, changed = _returned(outcome)
     if trouble := _trouble(outcome, config):
         return Ruling(False, f"input {_short(test)}: {trouble}")
     if tests.checker:
@@ -64,17 +64,21 @@ def _one(
     elif isinstance(tests, StdinTests):
         right = same_text(expected, output, config.float_tolerance)
     else:
-        right = same_value(expected, output, config.float_tolerance)
+        right = same_value(expected, output, config.float_tolerance) or (
+            changed is not None and same_value(expected, changed, config.float_tolerance)
+        )
     if right:
         return Ruling(True)
     return Ruling(False, f"input {_short(test)}: expected {_short(expected.values[0])}, got {_short(output)}")
 
 
-def _returned(outcome: Outcome) -> Any:
+def _returned(outcome: Outcome) -> tuple[Any, Any]:
+    """Return what a call returned and, where that is None, its first argument, changed in place."""
     try:
-        return values.loads(outcome.output)
+        value, changed = values.loads(outcome.output)
+        return value, changed if value is None else None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return values.Opaque("nothing was returned")
+        return values.Opaque("nothing was returned"), None
 
 
 def _trouble(outcome: Outcome, config: CodeConfig) -> str:
@@ -100,7 +104,7 @@ def _check(checker: str, arguments: list[Any], config: CodeConfig, *, bare: bool
         outcome = sandbox.call("check", values.dumps(arguments).encode())
     if outcome.status != 0:
         raise CheckerFailed(f"the row's checker failed: {_trouble(outcome, config)}")
-    return _returned(outcome) is True
+    return _returned(outcome)[0] is True
 
 
 class CheckerFailed(RuntimeError):

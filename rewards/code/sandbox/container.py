@@ -5,11 +5,13 @@ Privileges are dropped *before* bubblewrap starts: started as root it can be esc
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shutil
 import stat
 import struct
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +21,9 @@ FIRST_UID = 61000
 """Users from here on (61184 to 65519 are systemd's, for the same purpose) run programs; one per worker."""
 
 INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
+PACKAGES = ("numpy", "sortedcontainers")
+"""What programs of public data sets import beyond the standard library."""
+_MOUNTED_PACKAGES = "/packages"
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/sbin")
 _FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 
@@ -29,8 +34,12 @@ class SandboxUnavailable(RuntimeError):
 
 @cache
 def interpreter(wanted: str) -> str:
-    """The interpreter for programs: readable by every user, because none of ours runs in the sandbox."""
-    for path in INTERPRETERS if wanted == "auto" else (wanted,):
+    """Return the interpreter for programs: one that every user can read, because none of ours runs them.
+
+    ``auto`` prefers this environment's version, for which its packages were built.
+    """
+    known = sorted((*INTERPRETERS, os.path.realpath(sys.executable)), key=_is_other_version)
+    for path in known if wanted == "auto" else (wanted,):
         if os.access(path, os.X_OK) and _readable_by_all(Path(path).resolve()):
             return path
     raise SandboxUnavailable(
@@ -40,6 +49,26 @@ def interpreter(wanted: str) -> str:
 
 def _readable_by_all(path: Path) -> bool:
     return all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
+
+
+def _is_other_version(python: str) -> bool:
+    return os.path.basename(os.path.realpath(python)) != f"python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@cache
+def packages(python: str) -> tuple[Path, ...]:
+    """Return the folders of PACKAGES in this environment that the interpreter can use."""
+    if _is_other_version(python):
+        return ()
+    specs = [importlib.util.find_spec(name) for name in PACKAGES]
+    found = [Path(path) for spec in specs if spec for path in spec.submodule_search_locations or ()]
+    libraries = [folder.with_name(f"{folder.name}.libs") for folder in found]
+    return tuple(path for path in (*found, *libraries) if path.exists() and _readable_by_all(path.resolve()))
+
+
+def package_folders(python: str) -> list[str]:
+    """Return the folders that have these packages, for an interpreter without isolation."""
+    return sorted({str(path.parent) for path in packages(python)})
 
 
 def command(config: CodeConfig, argv: list[str], filter_fd: int) -> list[str]:
@@ -55,11 +84,14 @@ def command(config: CodeConfig, argv: list[str], filter_fd: int) -> list[str]:
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *("--cap-drop", "ALL", "--seccomp", str(filter_fd), "--hostname", "sandbox", "--clearenv"),
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", "/tmp", "--setenv", "LANG", "C.UTF-8"),
+        *("--setenv", "OPENBLAS_NUM_THREADS", "1"),
         *_readonly_system(argv[0]),
+        *_readonly_packages(argv[0]),
         *("--proc", "/proc", "--dev", "/dev"),
         *("--size", scratch, "--tmpfs", "/tmp", "--size", scratch, "--tmpfs", "/dev/shm"),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"),
         *argv,
+        _MOUNTED_PACKAGES,
     ]
 
 
@@ -91,6 +123,14 @@ def _readonly_system(python: str) -> list[str]:
     if not any(home.is_relative_to(path) for path in _SYSTEM):
         args += ["--ro-bind", str(home), str(home)]
     return args
+
+
+def _readonly_packages(python: str) -> list[str]:
+    return [
+        word
+        for path in packages(python)
+        for word in ("--ro-bind", str(path), f"{_MOUNTED_PACKAGES}/{path.name}")
+    ]
 
 
 # System calls that a program has no use for and a sandbox has: memory that no limit here sees, other

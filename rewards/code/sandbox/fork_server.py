@@ -27,10 +27,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rewards.code.sandbox.nodes import build_arguments, flatten, returns_node
 from rewards.code.sandbox.serving import load, receive, send, serve_program, serve_tests, target
 from rewards.code.sandbox.values import dumps, loads
 
 CONTAINED = "--bare" not in sys.argv
+sys.path += [folder for folder in sys.argv[1:] if folder.startswith("/")]
 SCRATCH = ("/tmp", "/dev/shm") if CONTAINED else (os.getcwd(),)
 CLEAN_SECONDS = 6.0
 
@@ -139,9 +141,16 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def _call(name: str, body: bytes, source: str, result: int) -> None:
-    args, write = loads(body), os.write
-    value = target(load(source, prelude=True), name)(*args)
-    _write(result, dumps(value).encode(), write)
+    """Report the function's value and, where it gives none, its first argument, changed in place."""
+    write = os.write
+    names = load(source, prelude=True)
+    function = target(names, name)
+    args = build_arguments(function, loads(body), names)
+    value = function(*args)
+    in_place = value is None and args and getattr(function, "__annotations__", {}).get("return") is None
+    if value is None and returns_node(function):
+        value = []
+    _write(result, dumps([flatten(value), flatten(args[0]) if in_place else None]).encode(), write)
 
 
 def _finish(work: Callable[[], object]) -> None:

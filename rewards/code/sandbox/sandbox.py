@@ -21,7 +21,13 @@ from types import TracebackType
 from typing import IO, Any
 
 from rewards.code.sandbox.cgroup import Cgroup, descendants, is_running, memory_of, sweep
-from rewards.code.sandbox.container import SandboxUnavailable, command, interpreter, system_call_filter
+from rewards.code.sandbox.container import (
+    SandboxUnavailable,
+    command,
+    interpreter,
+    package_folders,
+    system_call_filter,
+)
 from rewards.config import CodeConfig
 
 START_SECONDS = 20.0
@@ -51,11 +57,15 @@ class Outcome:
     error: str = ""
 
 
+INSIDE = ("values", "nodes", "serving", "fork_server")
+"""The modules that run inside, in the order of their imports."""
+
+
 @cache
 def _source() -> str:
-    """One text of the three modules that run inside; their imports of each other fall away."""
+    """Return the modules that run inside as one text, without their imports of each other."""
     folder = Path(__file__).parent
-    text = "\n".join((folder / f"{name}.py").read_text() for name in ("values", "serving", "fork_server"))
+    text = "\n".join((folder / f"{name}.py").read_text() for name in INSIDE)
     lines = [line for line in text.splitlines() if not line.startswith(("from rewards.", "from __future__"))]
     return "\n".join(["from __future__ import annotations", *lines])
 
@@ -90,7 +100,9 @@ class Sandbox:
         with tempfile.TemporaryFile() as rules:
             rules.write(system_call_filter())
             rules.seek(0)
-            line = [*argv, "--bare"] if bare else command(self.config, argv, rules.fileno())
+            line = [*argv, "--bare", *package_folders(python)]
+            if not bare:
+                line = command(self.config, argv, rules.fileno())
             return subprocess.Popen(
                 line,
                 stdin=theirs.fileno(),

@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from rewards.code.sandbox.nodes import ListNode, TreeNode
 from rewards.code.sandbox.values import dumps, loads
 
 PRELUDE = """
@@ -56,11 +57,16 @@ def _exactly(link: _socket.socket, size: int) -> bytes:
 
 
 def load(source: str, *, prelude: bool) -> dict[str, Any]:
-    """The namespace of a program that was run as the main module."""
+    """Run a program as the main module and return its namespace: what the program itself defines.
+
+    The prelude's names are found where built-in functions are, so that the program's own come first.
+    """
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     if prelude:
-        exec(PRELUDE, module.__dict__)
+        granted = {**vars(builtins), "ListNode": ListNode, "TreeNode": TreeNode}
+        exec(PRELUDE, granted)
+        module.__dict__["__builtins__"] = granted
     sys.argv = ["program.py"]
     exec(compile(source, "program.py", "exec", dont_inherit=True), module.__dict__)
     return module.__dict__
