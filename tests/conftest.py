@@ -44,7 +44,7 @@ def magicrl(tmp_path: Path) -> Iterator[Callable[..., Magicrl]]:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Ask]]:
-    """Starts a real Prometheus with a configuration's text; gives a function that asks it a PromQL query."""
+    """Start a real Prometheus with the text of a configuration; return a function that queries it."""
     tmp_path = tmp_path_factory.mktemp("prometheus")
     if shutil.which("prometheus") is None:
         pytest.skip("needs prometheus: apt-get install prometheus")
@@ -70,7 +70,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 def watch(
     prometheus: Callable[[str], Ask], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Path, str], Ask]:
-    """Starts a real Prometheus on a run's own prometheus.yml; every second, rules with the given window."""
+    """Start a real Prometheus on a run's prometheus.yml, every second, with windows of one length."""
 
     def start(run: Path, window: str) -> Ask:
         rules = tmp_path_factory.mktemp("rules") / "rules.yml"
@@ -85,7 +85,7 @@ def watch(
 
 
 def _ask(port: int, query: str, range_seconds: float | None = None, step: float = 5.0) -> list[Sample]:
-    """An instant query, or one over the last ``range_seconds``; a query that is refused fails the test."""
+    """Query once, or over the last ``range_seconds``; a query that Prometheus refuses fails the test."""
     parameters: dict[str, Any] = {"query": query}
     if range_seconds is not None:
         now = time.time()

@@ -35,7 +35,7 @@ learner: {{lr: 3.0e-4, dtype: float32, checkpoint: {{every: 5}}}}
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path) -> Path:
     """A folder in which the documented commands find what they name."""
     write_problems(tmp_path / "data")
     (tmp_path / "my_run.yaml").write_text(CONFIG.format(model=build_model(CACHE / "quickstart")))
@@ -45,13 +45,13 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(place: Path) -> Iterator[Magicrl]:
-    started = start(START.split(), place / "runs" / "my_run", place / "output.txt", place)
+def run(workspace: Path) -> Iterator[Magicrl]:
+    started = start(START.split(), workspace / "runs" / "my_run", workspace / "output.txt", workspace)
     yield started
     started.kill()
 
 
-def inside(command: str, statuses: tuple[int, ...] = (0,)) -> str:
+def invoke(command: str, statuses: tuple[int, ...] = (0,)) -> str:
     """Run the command in this process, which saves its imports; return what it prints."""
     result = CliRunner().invoke(app, command.split()[1:])
     assert result.exit_code in statuses, f"{command}: {result.output}\n{result.exception!r}"
@@ -59,17 +59,17 @@ def inside(command: str, statuses: tuple[int, ...] = (0,)) -> str:
 
 
 def test_commands_on_a_live_run_that_loses_a_generator(
-    run: Magicrl, place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    run: Magicrl, workspace: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(workspace)
     run.wait_for_step(0)
     watched = shutil.which("prometheus") is not None
     ask = request.getfixturevalue("watch")(run.folder, WINDOW) if watched else None
-    said = {command: inside(command) for command in LIVE}
-    assert "my_run" in said["magicrl runs"]
-    assert "generator-0" in said["magicrl fleet --run my_run"]
-    assert "trained" in said["magicrl buffer stats my_run"]
-    assert (place / "dashboards").is_dir()
+    outputs = {command: invoke(command) for command in LIVE}
+    assert "my_run" in outputs["magicrl runs"]
+    assert "generator-0" in outputs["magicrl fleet --run my_run"]
+    assert "trained" in outputs["magicrl buffer stats my_run"]
+    assert (workspace / "dashboards").is_dir()
 
     generators = [pid for pid in descendants(run.process.pid) if "GeneratorActor" in command_of(pid)]
     assert generators, run.text()
@@ -89,8 +89,8 @@ def test_commands_on_a_live_run_that_loses_a_generator(
     assert groups["started"] == placed + sum(groups["dropped"].values())
 
     for command in AFTER:
-        inside(command, (0, 1) if "doctor" in command else (0,))
-    assert is_model(place / "my_model")
+        invoke(command, (0, 1) if "doctor" in command else (0,))
+    assert is_model(workspace / "my_model")
     with policy_folder("my_run", None) as folder:  # as `magicrl eval my_run` has it
         assert is_model(folder)
     assert default_target("my_run").limits.max_tokens == 48

@@ -57,7 +57,7 @@ def test_on_policy_interrupted_and_resumed(
 ) -> None:
     """max_staleness 0, float32: tokens on the weights that sampled them, equal log-probabilities.
 
-    SIGINT in the second of three stages, then --resume: numbering goes on, in a new lineage, and no group is
+    SIGINT in the second of three stages, then --resume: numbering continues in a new lineage, and no group is
     trained under another stage's rules. The books balance at every second of both lives.
     """
     first = magicrl(*SETTINGS)
