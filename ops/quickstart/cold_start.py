@@ -1,7 +1,7 @@
-"""Supervised cold start of the tiny model, ended by what it can do, not by a number of steps.
+"""Supervised cold start of the tiny model, ended by its accuracy, not by a number of steps.
 
-Policy gradient needs a start that is right sometimes and sure of its format; a fixed number of steps gives
-1% to 32% by the seed. So sampled accuracy is looked at every few steps, and an overshoot goes back.
+Policy gradient needs a start that is sometimes right and sure of its format; a fixed number of steps gives
+1% to 32% by the seed. So the model is evaluated every few steps, and an overshoot is undone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ops.quickstart.settings import ColdStart
 Progress = Callable[[str], None]
 
 
-class Look(NamedTuple):
+class Quality(NamedTuple):
     """accuracy: share of sampled responses that are right. entropy: mean nats per sampled token."""
 
     accuracy: float
@@ -29,27 +29,27 @@ class Look(NamedTuple):
 
 
 class ColdStartFailed(RuntimeError):
-    """No seed gave a start to learn from; the message says what each came to."""
+    """No seed gave a start to learn from; the message names the accuracy and entropy of each."""
 
 
 def cold_start(
     settings: ColdStart, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Addition], progress: Progress
 ) -> Qwen2ForCausalLM:
-    """Train a new model on worked solutions until a look at it is good; raises ColdStartFailed."""
+    """Train a new model on worked solutions until its quality is in the range. Raises ColdStartFailed."""
     tried = []
     with _one_thread():
         for seed in range(settings.seed, settings.seed + settings.seeds):
             attempt = _Attempt(settings, tokenizer, problems, seed)
-            look = attempt.run(progress)
-            if look is None:
+            reached = attempt.run(progress)
+            if reached is None:
                 return attempt.model
-            tried.append(f"seed {seed}: accuracy {look.accuracy:.2f}, entropy {look.entropy:.2f}")
+            tried.append(f"seed {seed}: accuracy {reached.accuracy:.2f}, entropy {reached.entropy:.2f}")
     raise ColdStartFailed("the tiny model found no start to learn from: " + "; ".join(tried))
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """So small a model computes no faster on several threads, and far slower where they are disturbed."""
+    """Compute on one thread: so small a model gains nothing from more, and loses where cores are shared."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -59,7 +59,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class _Attempt:
-    """One seed's model, its optimizer, and the last state that did not overshoot."""
+    """Model and optimizer of one seed."""
 
     def __init__(
         self,
@@ -79,34 +79,30 @@ class _Attempt:
         )
         self.steps = 0
 
-    def run(self, progress: Progress) -> Look | None:
-        """Train until a look is good (None), or until steps or returns are used up (the last look)."""
-        kept, returns, stride = self._state(), self.settings.returns, self.settings.look_every
-        look = Look(0.0, float("inf"))
+    def run(self, progress: Progress) -> Quality | None:
+        """Train until the quality is in the range; return None then, the last quality if it never was."""
+        kept, returns, stride = self._state(), self.settings.returns, self.settings.evaluate_every
+        now = Quality(0.0, float("inf"))
         while self.steps < self.settings.max_steps:
             loss = sum(self._step() for _ in range(stride)) / stride
-            if loss > self.settings.look_loss:
-                continue  # a look costs as much as many steps
-            look = sample_accuracy(
-                self.model, self.tokenizer, self._draw(self.settings.samples), self.sampler
-            )
-            progress(
-                f"cold start, step {self.steps}: accuracy {look.accuracy:.2f}, entropy {look.entropy:.2f}"
-            )
-            if look.accuracy <= self.settings.highest:
-                if look.accuracy >= self.settings.lowest and look.entropy <= self.settings.entropy:
+            if loss > self.settings.evaluate_below:
+                continue  # an evaluation costs as much as many steps
+            now = sample_quality(self.model, self.tokenizer, self._draw(self.settings.samples), self.sampler)
+            progress(f"cold start, step {self.steps}: accuracy {now.accuracy:.2f}, entropy {now.entropy:.2f}")
+            if now.accuracy <= self.settings.highest:
+                if now.accuracy >= self.settings.lowest and now.entropy <= self.settings.entropy:
                     return None
                 kept = self._state()
             elif returns > 0:
                 returns -= 1
-                stride = max(1, stride // 2)  # it jumped over: smaller steps, on other problems
+                stride = max(1, stride // 2)  # overshot: fewer steps to the next evaluation, other problems
                 self._restore(kept)
             else:
                 break
-        return look
+        return now
 
     def _step(self) -> float:
-        """One update; returns its loss, nats per token."""
+        """Make one update; return its loss in nats per token."""
         self.steps += 1
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * min(1.0, self.steps / self.settings.warmup)
@@ -131,7 +127,7 @@ class _Attempt:
 
 
 def model_config(tokenizer: PreTrainedTokenizerBase) -> Qwen2Config:
-    """4 layers of width 128: 0.8 million parameters."""
+    """Return a Qwen2 of 4 layers and width 128: 0.8 million parameters."""
     return Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -148,14 +144,14 @@ def model_config(tokenizer: PreTrainedTokenizerBase) -> Qwen2Config:
 
 
 @torch.no_grad()
-def sample_accuracy(
+def sample_quality(
     model: Qwen2ForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
     problems: Sequence[Addition],
     generator: torch.Generator,
     limit: int = 40,
-) -> Look:
-    """One response a problem at temperature 1, at most ``limit`` tokens each."""
+) -> Quality:
+    """Sample one response for each problem at temperature 1, at most ``limit`` tokens long."""
     last = torch.tensor(prompt_tokens(tokenizer, problems))  # equally long: nothing to pad
     open_, cache, responses = torch.ones(len(problems), dtype=torch.bool), None, list[torch.Tensor]()
     nats, count = 0.0, 0
@@ -170,11 +166,11 @@ def sample_accuracy(
         responses.append(last)
     texts = tokenizer.batch_decode(torch.cat(responses, 1), skip_special_tokens=True)
     right = sum(problem.solved_by(text) for problem, text in zip(problems, texts, strict=True))
-    return Look(right / len(problems), nats / count)
+    return Quality(right / len(problems), nats / count)
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Addition]) -> list[list[int]]:
-    """The prompts as a generator renders them: through the chat template."""
+    """Return the prompts as a generator renders them: through the chat template."""
     chats = [[{"role": "user", "content": problem.question}] for problem in problems]
     tokens: list[list[int]] = tokenizer.apply_chat_template(
         chats, add_generation_prompt=True, return_dict=False
@@ -185,7 +181,7 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Additio
 def _examples(
     tokenizer: PreTrainedTokenizerBase, problems: Sequence[Addition]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and labels, int64 [B, T]; the loss is on the solution and its end alone."""
+    """Return token ids and labels, int64 [B, T]; only the solution and its end have labels."""
     prompts = torch.tensor(prompt_tokens(tokenizer, problems))
     texts = [problem.solution + tokenizer.eos_token for problem in problems]
     solutions = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")

@@ -1,4 +1,4 @@
-"""The quickstart's tiny model, made once and kept: a Hugging Face folder under the cache."""
+"""The quickstart's tiny model: trained once and cached as a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ops.quickstart.problems import split
 from ops.quickstart.settings import ColdStart
 
 _RECIPE = 1
-"""Raise it when the model, its tokenizer or the solutions it imitates change: a new model is made then."""
+"""Increase it when the model, its tokenizer or the solutions change, so that a new model is made."""
 
 
 def build_model(
     cache: Path, settings: ColdStart | None = None, progress: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """The model's folder under ``cache``; made first where it is not there yet (about a minute on two cores).
+    """Return the model's folder under ``cache``; train the model if it is missing (a minute on two cores).
 
     The folder is named by a digest of the settings and appears complete or not at all; of two builders at
-    once the first to end wins. progress: told one line for each look at the model in training.
-    Raises ColdStartFailed where no seed learned enough.
+    once the first to finish wins. progress: called with one line for each evaluation during training.
+    Raises ColdStartFailed if no seed learned enough.
     """
     settings = settings or ColdStart()
     key = hashlib.sha256(json.dumps([_RECIPE, asdict(settings)], sort_keys=True).encode()).hexdigest()[:12]

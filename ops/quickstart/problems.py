@@ -30,7 +30,7 @@ class Addition(NamedTuple):
 
     @property
     def solution(self) -> str:
-        """Ones, then tens with the carry, then the answer in a box: ``7+5=12, 4+8+1=13, \\boxed{132}``."""
+        """Worked solution: ones, tens with the carry, boxed answer: ``7+5=12, 4+8+1=13, \\boxed{132}``."""
         ones = self.a % 10 + self.b % 10
         carry, tens = ones // 10, self.a // 10 + self.b // 10
         return (
@@ -40,12 +40,12 @@ class Addition(NamedTuple):
         )
 
     def solved_by(self, response: str) -> bool:
-        """Whether the response ends in the right box."""
+        """Return whether the response ends in the right box."""
         return response.strip().endswith(f"\\boxed{{{self.answer}}}")
 
 
 def split() -> tuple[list[Addition], list[Addition]]:
-    """All additions as (train, test), each shuffled; a+b and b+a are never on different sides."""
+    """Return all additions as (train, test), each shuffled; a+b and b+a are never on different sides."""
     unordered = [(a, b) for a in range(10, 100) for b in range(a, 100)]
     shuffle = random.Random(_SPLIT_SEED).shuffle
     shuffle(unordered)
@@ -57,7 +57,7 @@ def split() -> tuple[list[Addition], list[Addition]]:
 
 
 def write_problems(folder: Path) -> tuple[Path, Path]:
-    """Write ``train.parquet`` and ``test.parquet`` into the folder, each in one rename; their paths."""
+    """Write ``train.parquet`` and ``test.parquet``, each by one rename; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / "train.parquet", folder / "test.parquet"
     for path, problems in zip(paths, split(), strict=True):

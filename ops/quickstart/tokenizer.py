@@ -1,4 +1,4 @@
-"""A tokenizer of one token per byte: nothing to train, nothing to download."""
+"""A byte-level tokenizer: nothing to train, nothing to download."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '\\n' }}{% endif %}"
 )
-"""The contents as they are, and a line break where the answer begins."""
+"""Concatenates the contents unchanged; the response begins after a line break."""
 
 
 def byte_tokenizer() -> PreTrainedTokenizerBase:
-    """Byte-level BPE without merges: 256 bytes and two special tokens.
+    """Return a byte-level BPE without merges: 256 bytes and two special tokens.
 
-    It is of the class that AutoTokenizer picks for a Qwen2 model, whatever the folder says.
+    Its class is the one that AutoTokenizer picks for a Qwen2 model, whatever the folder names.
     """
     symbols = [PAD, END, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}

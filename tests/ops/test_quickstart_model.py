@@ -17,9 +17,16 @@ from ops.quickstart.settings import ColdStart
 from ops.quickstart.tokenizer import byte_tokenizer
 
 SHORT = ColdStart(
-    look_every=2, look_loss=math.inf, samples=16, lowest=0.0, highest=1.0, entropy=math.inf, batch=4, seeds=2
+    evaluate_every=2,
+    evaluate_below=math.inf,
+    samples=16,
+    lowest=0.0,
+    highest=1.0,
+    entropy=math.inf,
+    batch=4,
+    seeds=2,
 )
-"""The first look is good enough: two steps."""
+"""The first evaluation, after two steps, is good enough."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +84,7 @@ def test_the_loss_is_on_the_solution_and_its_end_alone() -> None:
 def test_sampled_entropy_is_that_of_a_plain_forward_pass() -> None:
     """The sampler's cache against a forward pass over the whole of what it sampled."""
     tokenizer, model, problems = byte_tokenizer(), untrained(), split()[1][:8]
-    look = cold.sample_accuracy(model, tokenizer, problems, torch.Generator().manual_seed(1), limit=12)
+    look = cold.sample_quality(model, tokenizer, problems, torch.Generator().manual_seed(1), limit=12)
     assert look.accuracy == 0.0
     tokens = torch.tensor(cold.prompt_tokens(tokenizer, problems))
     generator, start = torch.Generator().manual_seed(1), tokens.shape[1]
@@ -93,7 +100,8 @@ def test_sampled_entropy_is_that_of_a_plain_forward_pass() -> None:
 
 
 def test_an_overshoot_goes_back_by_smaller_strides_then_to_other_seeds_then_gives_up() -> None:
-    settings = dataclasses.replace(SHORT, look_every=4, highest=-1.0, returns=2)  # every look overshoots
+    # Every evaluation overshoots.
+    settings = dataclasses.replace(SHORT, evaluate_every=4, highest=-1.0, returns=2)
     lines: list[str] = []
     with pytest.raises(cold.ColdStartFailed, match=r"seed 0: .*; seed 1: "):
         cold.cold_start(settings, byte_tokenizer(), split()[0], lines.append)
@@ -118,6 +126,6 @@ def test_going_back_restores_weights_and_moments() -> None:
 def test_the_real_cold_start_ends_right_a_third_of_the_time(tmp_path: Path, seed: int) -> None:
     folder = build_model(tmp_path, ColdStart(seed=seed))
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-    look = cold.sample_accuracy(model, tokenizer, split()[1], torch.Generator().manual_seed(seed))
+    look = cold.sample_quality(model, tokenizer, split()[1], torch.Generator().manual_seed(seed))
     assert 0.2 < look.accuracy < 0.5  # on problems never trained on, so with its own noise
     assert look.entropy < 0.12

@@ -8,7 +8,7 @@ import typer
 
 from ops.config.loader import RECIPES, explain, load_config
 
-app = typer.Typer(no_args_is_help=True, help="Look at configurations: shipped recipes and your own files.")
+app = typer.Typer(no_args_is_help=True, help="Print configurations: shipped recipes and your own files.")
 
 
 @app.command()
