@@ -1,8 +1,8 @@
 """RayWeights: a WeightStore in Ray's object store, for a cluster whose nodes share no file system.
 
-A named actor, the board, lists the newest versions and owns their bytes: they outlive the rank that
-published them. What it retires stays with those who fetch it as long as they hold its references, and no
-longer: Ray drops the references of the dead.
+A named actor, the board, lists the newest versions and owns their bytes, so they outlive the rank that
+published them. A retired version stays as long as a process that fetches it has its references; Ray drops the
+references of dead processes.
 """
 
 from __future__ import annotations
@@ -38,63 +38,63 @@ from buffer.weights.disk import DiskWeights
 from buffer.weights.manifest import Manifest
 
 CHUNK_BYTES = 64 << 20
-"""Files travel in pieces of this size: so much memory is needed beside the object store, a few times over."""
+"""Size of the pieces that files are sent in; a few of them are in memory beside the object store."""
 
-PIECES_UNDER_WAY = 4
-START_SECONDS = 60.0
+PIECES_IN_FLIGHT = 4
+BOARD_START_SECONDS = 60.0
 
 Pieces = dict[str, list[Any]]
-"""References to the pieces of each file, in order; a piece is a uint8 array."""
+"""References to the pieces of each file, in order; each piece is a uint8 array."""
 
 
 @dataclass(frozen=True)
-class Posted:
-    """One version on the board."""
+class BoardEntry:
+    """One published version."""
 
     manifest: Manifest
     files: Pieces
 
 
 class Board:
-    """The actor: versions by reference. One publisher at a time; what another left half done is dropped."""
+    """The actor: versions by reference. One upload at a time; beginning one drops an unfinished one."""
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
         self._upload = ""
         self._pieces: Pieces = {}
-        self._versions: dict[PolicyVersion, Posted] = {}
+        self._versions: dict[PolicyVersion, BoardEntry] = {}
 
     def begin(self) -> str:
-        """A new upload's name."""
+        """Begin an upload; return its name."""
         self._upload, self._pieces = uuid.uuid4().hex, {}
         return self._upload
 
     def add(self, upload: str, file: str, piece: NDArray[np.uint8]) -> None:
-        """The next piece of a file; the copy made here belongs to the board."""
+        """Append a piece to a file, as a copy that the board owns."""
         self._check(upload)
         self._pieces.setdefault(file, []).append(ray.put(piece))
 
     def publish(self, upload: str, manifest: str) -> None:
-        """Make the upload visible and retire versions beyond the newest ``keep`` and what they stand on."""
+        """Make the upload visible; retire all but the newest ``keep`` versions and their bases."""
         self._check(upload)
-        posted = Posted(parse_manifest(manifest), self._pieces)
+        entry = BoardEntry(parse_manifest(manifest), self._pieces)
         self._upload, self._pieces = "", {}
-        before = self._versions.get(posted.manifest.version)
-        if before is not None and before.manifest != posted.manifest:
-            raise WeightsError(f"weights {posted.manifest.version} are published already")
-        self._versions[posted.manifest.version] = posted
+        before = self._versions.get(entry.manifest.version)
+        if before is not None and before.manifest != entry.manifest:
+            raise WeightsError(f"weights {entry.manifest.version} are published already")
+        self._versions[entry.manifest.version] = entry
         newest = sorted(self._versions)[-self._keep :]
         for version in set(self._versions) - with_bases(newest, self._base):
             del self._versions[version]
 
     def find(self, version: str | None) -> tuple[str, Pieces] | None:
-        """Manifest and pieces of a version (None: the newest); None if it is not here."""
+        """Return manifest and pieces of a version (None: the newest); None if it is not here."""
         wanted = max(self._versions, default=None) if version is None else PolicyVersion.parse(version)
-        posted = None if wanted is None else self._versions.get(wanted)
-        return None if posted is None else (posted.manifest.dump(), posted.files)
+        entry = None if wanted is None else self._versions.get(wanted)
+        return None if entry is None else (entry.manifest.dump(), entry.files)
 
     def versions(self) -> list[str]:
-        """What can be fetched now."""
+        """Return the versions that can be fetched now, oldest first."""
         return [str(version) for version in sorted(self._versions)]
 
     def _check(self, upload: str) -> None:
@@ -107,9 +107,9 @@ class Board:
 
 @contextmanager
 def weight_board(name: str, keep: int) -> Iterator[None]:
-    """The board for the length of the block, on this node. keep: newest versions retained.
+    """Run the board on this node for the length of the block. keep: newest versions retained.
 
-    Started again should its node die, empty until the next publish. Raises WeightsError.
+    If its node dies it is restarted elsewhere, empty until the next publish. Raises WeightsError.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     board = (
@@ -118,14 +118,14 @@ def weight_board(name: str, keep: int) -> Iterator[None]:
         .remote(keep)
     )
     try:
-        _get(board.versions.remote(), START_SECONDS)
+        _get(board.versions.remote(), BOARD_START_SECONDS)
         yield
     finally:
         ray.kill(board, no_restart=True)
 
 
 class RayWeights:
-    """Puts files into the object store piece by piece and takes them out into ``cache``, verified.
+    """Puts files into the object store piece by piece; fetches them into ``cache`` and verifies them.
 
     ``cache`` belongs to this process. Besides VersionGone and TornWeights, fetch raises StoreUnavailable
     where the board does not answer.
@@ -134,7 +134,7 @@ class RayWeights:
     pin_seconds = 600.0
 
     def __init__(self, name: str, cache: DiskWeights, timeout_seconds: float = 60.0) -> None:
-        """name: of the board. timeout_seconds: for one answer or one piece. Raises ValueError outside Ray."""
+        """name: the board's. timeout_seconds: for one reply or one piece. Raises ValueError outside Ray."""
         if not ray.is_initialized():
             raise ValueError(f"board {name}: this process is not part of a Ray cluster")
         self._name = name
@@ -143,12 +143,13 @@ class RayWeights:
         self._receiving = threading.Lock()
 
     def versions(self) -> list[PolicyVersion]:
+        """Return the versions that can be fetched now, oldest first."""
         return [PolicyVersion.parse(text) for text in self._ask("versions")]
 
     def publish(
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
-        """As WeightStore; the files are written to the cache first, and checksummed there."""
+        """Publish as WeightStore does; the files are written to the cache first, and checksummed there."""
         with (
             self._cache.publish_or_roll_back(version, write, details) as written,
             self._cache.pin_unverified(version) as pinned,
@@ -158,33 +159,34 @@ class RayWeights:
                 upload = self._ask("begin")
                 self._send(upload, pinned)
                 self._ask("publish", upload, pinned.manifest.dump())
-            except TornWeights as error:  # no room for a piece, or its keeper died
+            except TornWeights as error:  # no room for a piece, or the board died
                 raise StoreUnavailable(str(error)) from error
         return replace(written, write_seconds=written.write_seconds + time.monotonic() - begun)
 
     def _send(self, upload: str, pinned: Fetched) -> None:
-        under_way: list[Any] = []
+        in_flight: list[Any] = []
         for name in pinned.manifest.files:
             for piece in _pieces(pinned.path / name):
-                under_way.append(self._board().add.remote(upload, name, piece))
-                if len(under_way) == PIECES_UNDER_WAY:
-                    _get(under_way.pop(0), self._timeout)
-        for added in under_way:
+                in_flight.append(self._board().add.remote(upload, name, piece))
+                if len(in_flight) == PIECES_IN_FLIGHT:
+                    _get(in_flight.pop(0), self._timeout)
+        for added in in_flight:
             _get(added, self._timeout)
 
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
-        """As WeightStore; from any thread."""
-        with ExitStack() as kept:
+        """Fetch as WeightStore does, from any thread."""
+        with ExitStack() as cached:
             with self._receiving:
                 manifest, files = self._find(version)
-                received = self._cache.store_received(manifest, lambda folder: self._take(files, folder))
-                fetched = kept.enter_context(received)
+                received = self._cache.store_received(manifest, lambda folder: self._download(files, folder))
+                fetched = cached.enter_context(received)
             yield fetched
 
     pin_unverified = fetch
 
     def close(self) -> None:
+        """Delete the downloads; what is published stays."""
         self._cache.clear()
 
     def _find(self, version: PolicyVersion | None) -> tuple[Manifest, Pieces]:
@@ -193,7 +195,7 @@ class RayWeights:
             raise VersionGone(f"weights {version or '(newest)'} are not in Ray's object store")
         return parse_manifest(found[0]), found[1]
 
-    def _take(self, files: Pieces, folder: Path) -> None:
+    def _download(self, files: Pieces, folder: Path) -> None:
         for name, pieces in files.items():
             with (folder / name).open("wb") as file:
                 for piece in pieces:
@@ -212,7 +214,7 @@ class RayWeights:
 
 
 def _get(reference: Any, seconds: float) -> Any:
-    """``ray.get`` in the terms of a WeightStore."""
+    """Call ``ray.get``; raise its errors as those of a WeightStore."""
     try:
         return ray.get(reference, timeout=seconds)
     except WeightsError:

@@ -1,4 +1,4 @@
-"""DeltaWeights: a WeightStore that passes on only what changed since the version before, losslessly."""
+"""DeltaWeights: a WeightStore that transfers only what changed since the previous version, losslessly."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = structlog.get_logger(__name__)
 
 SUFFIX = ".patch"
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float8_e4m3fn": 1}
-"""Width of one weight by dtype (``details["dtype"]`` of a version)."""
+"""Bytes per weight by dtype (``details["dtype"]`` of a version)."""
 
 
 class DamagedBase(TornWeights):
-    """A version in this process's own cache does not give what a sound patch makes of it."""
+    """A cached version is damaged: a verified patch applied to it gives a wrong checksum."""
 
     def __init__(self, base: PolicyVersion, reason: str) -> None:
         super().__init__(reason)
@@ -31,12 +31,12 @@ class DamagedBase(TornWeights):
 
 
 class DeltaWeights:
-    """Whole versions in a local folder, differences in the store that is shared.
+    """Keeps whole versions in a local folder and differences in the shared store.
 
     ``cache`` belongs to this process: the publisher compares with what it published before, a receiver
-    patches what it has. The first version of a lineage, and every ``full_every``-th after it, is passed on
+    patches what it has. The first version of a lineage, and every ``full_every``-th after it, is transferred
     whole; the shared store keeps a delta's base as long as the delta. A receiver that missed versions catches
-    up patch by patch from the newest that it has, or takes the whole one they stand on.
+    up patch by patch from the newest that it has, or from the whole version that they are based on.
     """
 
     def __init__(self, shared: WeightStore, cache: DiskWeights, full_every: int = 16) -> None:
@@ -49,13 +49,13 @@ class DeltaWeights:
         self._previous: PolicyVersion | None = None
 
     def versions(self) -> list[PolicyVersion]:
-        """As WeightStore: what the shared store offers."""
+        """Return the versions in the shared store, oldest first."""
         return self._shared.versions()
 
     def publish(
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
-        """As WeightStore; ``bytes`` of the result is what went into the shared store."""
+        """Publish as WeightStore does; ``bytes`` of the result counts what went into the shared store."""
         details = details or {}
         with self._cache.publish_or_roll_back(version, write, details) as whole:
             shared = self._share(whole, details)
@@ -63,7 +63,7 @@ class DeltaWeights:
         return replace(shared, write_seconds=whole.write_seconds + shared.write_seconds)
 
     def _share(self, whole: Published, details: dict[str, Any]) -> Published:
-        """Pass on what the cache has: the difference, or all of it."""
+        """Publish a cached version in the shared store, as a difference or whole."""
         with self._cache.pin_unverified(whole.version) as pinned:
             patches = self._patches(pinned, details)
         if patches is None:
@@ -76,7 +76,7 @@ class DeltaWeights:
         return shared
 
     def _patches(self, whole: Fetched, details: dict[str, Any]) -> dict[str, bytes] | None:
-        """Patches by file name from the previous version; None where a whole version is due or smaller."""
+        """Return patches by file name; None where a whole version is due or smaller."""
         previous, width = self._previous, ELEMENT_BYTES.get(str(details.get("dtype")))
         if previous is None or width is None or previous.lineage != whole.version.lineage:
             return None
@@ -93,24 +93,23 @@ class DeltaWeights:
 
     @contextmanager
     def fetch(self, version: PolicyVersion | None = None) -> Iterator[Fetched]:
-        """As WeightStore; the folder it yields lies in the cache and holds the whole version."""
+        """Fetch as WeightStore does; the folder lies in the cache and has the whole version."""
         with ExitStack() as pins:
             try:
-                chosen, verified = self._bring(version, pins)
+                chosen, verified = self._ensure_cached(version, pins)
             except DamagedBase as error:
-                log.warning("whole weights are damaged here and are put together anew", error=str(error))
+                log.warning("cached weights are damaged and are rebuilt", error=str(error))
                 self._cache.discard(error.base)
-                chosen, verified = self._bring(version, pins)
+                chosen, verified = self._ensure_cached(version, pins)
             yield pins.enter_context((self._cache.pin_unverified if verified else self._cache.fetch)(chosen))
 
-    def _bring(self, version: PolicyVersion | None, pins: ExitStack) -> tuple[PolicyVersion, bool]:
-        """Make sure that the cache has ``version`` whole; which one that is, and whether it was put together
-        just now, and its checksum looked at."""
+    def _ensure_cached(self, version: PolicyVersion | None, pins: ExitStack) -> tuple[PolicyVersion, bool]:
+        """Make the cache have the full version. Return which, and whether it was rebuilt and verified now."""
         chain: list[Fetched] = []
         wanted = version
-        while wanted is None or not self._has(wanted):
+        while wanted is None or not self._is_cached(wanted):
             link = pins.enter_context(self._shared.fetch(wanted))
-            if wanted is None and self._has(link.version):
+            if wanted is None and self._is_cached(link.version):
                 break
             chain.append(link)
             wanted = link.manifest.base
@@ -122,10 +121,11 @@ class DeltaWeights:
         return newest, bool(chain)
 
     def close(self) -> None:
+        """Delete the cache and close the shared store."""
         self._cache.clear()
         self._shared.close()
 
-    def _has(self, version: PolicyVersion) -> bool:
+    def _is_cached(self, version: PolicyVersion) -> bool:
         return version in self._cache.versions()
 
     def _restorer(self, link: Fetched) -> WriteFiles:
@@ -139,7 +139,7 @@ class DeltaWeights:
                     name = patch.name.removesuffix(SUFFIX)
                     try:
                         apply_patch(patch.read_bytes(), old.path / name, folder / name)
-                    except (BadPatch, FileNotFoundError) as error:  # the patch itself was verified
+                    except (BadPatch, FileNotFoundError) as error:  # not the patch: that was verified
                         raise DamagedBase(base, f"weights {link.version}: {error}") from error
 
         return write
@@ -163,7 +163,7 @@ def _copier(source: Path) -> WriteFiles:
 
 def _link_or_copy(source: Path, target: Path) -> None:
     try:
-        target.hardlink_to(source)  # both on one file system: no second copy
+        target.hardlink_to(source)  # no second copy, if both are on one file system
     except OSError:
         target.write_bytes(source.read_bytes())
 

@@ -1,9 +1,10 @@
 """The lossless difference of two files of equal layout, in elements of 1, 2 or 4 bytes.
 
 Between two steps only a small share of bfloat16 weights changes, most of them by one unit in the last place.
-A patch holds the distances between changed elements and the changes themselves (as wrapping integers), each
-byte plane compressed on its own: the high planes are almost all zeros. It works on whole safetensors files:
-their layout depends on names, shapes and dtypes only, and a file of another layout has no patch.
+A patch contains the distances between changed elements and the changes themselves (as wrapping integers).
+Each byte plane is compressed on its own, because the high planes are almost all zeros. Patches are made of
+whole safetensors files: their layout depends on names, shapes and dtypes only, and a file of another layout
+has no patch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 FORMAT = 1
 CHUNK_BYTES = 1 << 26
-"""Files are compared and patched in chunks of this size; so much memory is needed, a few times over."""
+"""Size of the chunks in which files are compared and patched; a few of them are in memory at once."""
 
 _UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
@@ -36,9 +37,9 @@ class _Chunk(NamedTuple):
 
 
 def make_patch(old: Path, new: Path, width: int, crc32: int | None = None) -> bytes | None:
-    """The patch from ``old`` to ``new``, elements of ``width`` bytes; None if their layouts differ.
+    """Return the patch from ``old`` to ``new``, elements of ``width`` bytes; None if their layouts differ.
 
-    crc32: of ``new``, where it is known already.
+    crc32: checksum of ``new`` if the caller knows it.
     """
     size = new.stat().st_size
     if old.stat().st_size != size or size % width:
@@ -53,7 +54,7 @@ def make_patch(old: Path, new: Path, width: int, crc32: int | None = None) -> by
 
 
 def apply_patch(patch: bytes, old: Path, new: Path) -> None:
-    """Write to ``new`` what the patch makes of ``old``. Raises BadPatch; ``new`` is then not to be used."""
+    """Apply the patch to ``old`` and write ``new``. Raises BadPatch, and then ``new`` must not be used."""
     try:
         body = msgpack.unpackb(patch, strict_map_key=True)
         width, size, crc = int(body["width"]), int(body["bytes"]), int(body["crc32"])
@@ -86,28 +87,30 @@ def _chunks(path: Path, width: int) -> Iterator[NDArray[Any]]:
 def _difference(before: NDArray[Any], after: NDArray[Any]) -> _Chunk:
     places = np.flatnonzero(before != after)
     gaps = np.diff(places, prepend=-1) - 1
-    return _Chunk(len(places), _squeeze(gaps.astype(np.uint32)), _squeeze(after[places] - before[places]))
+    return _Chunk(
+        len(places), _pack_planes(gaps.astype(np.uint32)), _pack_planes(after[places] - before[places])
+    )
 
 
 def _patched(before: NDArray[Any], chunk: _Chunk) -> NDArray[Any]:
     if not 0 <= chunk.changed <= len(before):
         raise BadPatch(f"patch changes {chunk.changed} of {len(before)} elements")
-    places = np.cumsum(_stretch(chunk.gaps, chunk.changed, np.uint32).astype(np.int64) + 1) - 1
+    places = np.cumsum(_unpack_planes(chunk.gaps, chunk.changed, np.uint32).astype(np.int64) + 1) - 1
     if chunk.changed and places[-1] >= len(before):
         raise BadPatch("patch reaches beyond the end of the file")
     after = before.copy()
-    after[places] += _stretch(chunk.changes, chunk.changed, before.dtype)
+    after[places] += _unpack_planes(chunk.changes, chunk.changed, before.dtype)
     return after
 
 
-def _squeeze(values: NDArray[Any]) -> bytes:
-    """Byte planes, the low bytes of all values first, compressed."""
+def _pack_planes(values: NDArray[Any]) -> bytes:
+    """Compress the byte planes of ``values``, the low bytes of all values first."""
     planes = values.view(np.uint8).reshape(len(values), values.dtype.itemsize).T
     return zstandard.ZstdCompressor(level=3).compress(np.ascontiguousarray(planes).tobytes())
 
 
-def _stretch(data: bytes, count: int, dtype: Any) -> NDArray[Any]:
-    """The inverse of ``_squeeze``; never takes more memory than ``count`` values need."""
+def _unpack_planes(data: bytes, count: int, dtype: Any) -> NDArray[Any]:
+    """Invert ``_pack_planes``, with memory for ``count`` values at most."""
     kind = np.dtype(dtype)
     expected = count * kind.itemsize
     try:

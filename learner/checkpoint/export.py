@@ -1,4 +1,4 @@
-"""From a checkpoint to a plain Hugging Face folder that transformers and vLLM load."""
+"""Export a checkpoint as a plain Hugging Face folder that transformers and vLLM load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from learner.checkpoint.hf_files import tensor_writer
 from learner.checkpoint.reshard import TAG
 
 PREFIX = "model."
-"""What PolicyModel puts before the model's own parameter names."""
+"""Prefix that PolicyModel adds to the model's own parameter names."""
 
 HALF = "bf16_zero_*optim_states.pt"
 
@@ -28,10 +28,10 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json", "*.bin.index.js
 
 
 def export_checkpoint(checkpoint: Checkpoint, model: Path, out: Path, dtype: str | None = None) -> int:
-    """Write the checkpoint's weights and the other files of ``model`` to ``out``; returns the parameters.
+    """Write the checkpoint's weights and the other files of ``model`` to ``out``; return the parameter count.
 
-    dtype: float32, bfloat16 or float16; None: as the model folder's config has it. It is cast from the
-    float32 masters. Raises CheckpointError if ``out`` is in use or the checkpoint is damaged.
+    dtype: float32, bfloat16 or float16, cast from the float32 masters; None: that of the model folder's
+    config. Raises CheckpointError if ``out`` is not empty or the checkpoint is damaged.
     """
     if out.exists() and any(out.iterdir()):
         raise CheckpointError(f"{out} is not empty: name a new folder")
@@ -54,7 +54,7 @@ def _set_dtype(config_file: Path, dtype: str | None) -> torch.dtype:
 
 
 class _Counted:
-    """Passes tensors on and counts their elements."""
+    """Iterates over tensors and counts their elements."""
 
     def __init__(self, tensors: Iterator[tuple[str, Tensor]]) -> None:
         self._tensors = tensors
@@ -67,7 +67,7 @@ class _Counted:
 
 
 def _masters(engine: Path) -> Iterator[tuple[str, Tensor]]:
-    """The float32 weights by Hugging Face name, put together from the ranks' parts; a tied head once."""
+    """Yield the float32 weights by Hugging Face name, merged from the ranks' parts; a tied head once."""
     state = _state(engine)
     seen: set[int] = set()
     for name, tensor in state.items():
@@ -83,9 +83,9 @@ def _state(engine: Path) -> dict[str, Any]:
 
 
 def _half_masters(folder: Path) -> dict[str, Tensor]:
-    """Of bfloat16 under ZeRO-1, which DeepSpeed's own conversion does not know.
+    """Return the masters of bfloat16 under ZeRO-1, which DeepSpeed's own conversion does not support.
 
-    The ranks' partitions, one after the other, are all parameters in the order of ``param_shapes``.
+    The ranks' partitions, concatenated, are all parameters in the order of ``param_shapes``.
     """
     files = sorted(folder.glob(HALF), key=lambda path: int(path.name.split("rank_")[1].split("_")[0]))
     ranks = [_load(file)["optimizer_state_dict"]["single_partition_of_fp32_groups"] for file in files]
@@ -100,13 +100,13 @@ def _half_masters(folder: Path) -> dict[str, Tensor]:
 
 
 def _zero_masters(engine: Path) -> dict[str, Any]:
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # DeepSpeed tells each of its steps
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # DeepSpeed prints each step
         state: dict[str, Any] = get_fp32_state_dict_from_zero_checkpoint(str(engine), tag=TAG, lazy_mode=True)
     return state
 
 
 def _plain_weights(engine: Path) -> dict[str, Any]:
-    """ZeRO-0 keeps whole weights."""
+    """Return the weights that ZeRO-0 saves whole, tied ones once."""
     state: dict[str, Any] = _load(next((engine / TAG).glob("*model_states.pt")))["module"]
     names: dict[int, str] = {}
     for name, tensor in state.items():
@@ -115,6 +115,6 @@ def _plain_weights(engine: Path) -> dict[str, Any]:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    """One of DeepSpeed's own files, of the manifest that was just verified."""
+    """Unpickle one of DeepSpeed's files; its checksum was verified before."""
     content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False, mmap=True)
     return content

@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 SHARD_BYTES = 4 << 30
-"""Files hold about this much, so that a rank never has more than one file's tensors beside the model."""
+"""Size of a file, about; a rank has at most one file's tensors in memory beside the model."""
 
 
 def tensor_writer(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Callable[[Path], None]:
-    """A function that writes ``tensors`` into a folder: one file, or numbered ones with an index.
+    """Return a function that writes ``tensors`` into a folder: one file, or numbered ones with an index.
 
-    It raises OSError for a disk that is full.
+    It raises OSError if the disk is full.
     """
 
     def write(folder: Path) -> None:
@@ -34,7 +34,7 @@ def tensor_writer(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> 
 def _save(shard: dict[str, Tensor], file: Path) -> None:
     try:
         save_file(shard, file, metadata={"format": "pt"})
-    except SafetensorError as error:  # what the disk says, too, comes as this
+    except SafetensorError as error:  # also for errors of the disk
         raise OSError(str(error)) from error
 
 
@@ -42,7 +42,9 @@ def _shards(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Iterat
     shard: dict[str, Tensor] = {}
     size = 0
     for name, tensor in tensors:
-        shard[name] = tensor.to(device="cpu", dtype=dtype, copy=True)  # a gathered one is gone at the next
+        shard[name] = tensor.to(
+            device="cpu", dtype=dtype, copy=True
+        )  # a gathered tensor is freed at the next
         size += shard[name].nbytes
         if size >= SHARD_BYTES:
             yield shard
@@ -52,7 +54,7 @@ def _shards(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Iterat
 
 
 def _rename(folder: Path, shards: list[list[str]]) -> None:
-    """Hugging Face's names: model.safetensors, or model-00001-of-00003.safetensors and an index."""
+    """Use Hugging Face's names: model.safetensors, or model-00001-of-00003.safetensors and an index."""
     if len(shards) == 1:
         (folder / "shard-0").rename(folder / "model.safetensors")
         return

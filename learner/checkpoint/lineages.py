@@ -1,4 +1,4 @@
-"""The lineages a run's folder knows of, so that a number is never given twice even if Redis forgets."""
+"""The lineages recorded in a run's folder, so that no number is used twice even if Redis loses its state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE = "lineages.jsonl"
 
 
 def record_lineage(root: Path, lineage: Lineage) -> None:
-    """Append to ``root/lineages.jsonl``; on disk when this returns."""
+    """Append to ``root/lineages.jsonl`` and flush it to the disk."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / FILE).open("a") as file:
         file.write(json.dumps(lineage._asdict()) + "\n")
@@ -21,7 +21,7 @@ def record_lineage(root: Path, lineage: Lineage) -> None:
 
 
 def recorded_lineages(root: Path) -> list[Lineage]:
-    """All lineages begun in this folder; a last line that a crash cut short is passed over."""
+    """Return all lineages begun in this folder; skip a last line that a crash cut short."""
     if not (root / FILE).exists():
         return []
     lines = (root / FILE).read_text().split("\n")[:-1]
@@ -29,5 +29,5 @@ def recorded_lineages(root: Path) -> list[Lineage]:
 
 
 def largest_lineage(root: Path) -> int:
-    """The largest number this folder knows; 0 if none."""
+    """Return the largest recorded number; 0 if there is none."""
     return max((lineage.number for lineage in recorded_lineages(root)), default=0)

@@ -1,4 +1,4 @@
-"""From one number of ranks to another by DeepSpeed's universal checkpoints, made when a resume needs them."""
+"""Convert a checkpoint for another number of ranks, by DeepSpeed's universal checkpoints."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ CONVERTER = "deepspeed.checkpoint.ds_to_universal"
 
 
 def is_universal(engine: Path) -> bool:
-    """Whether an engine folder holds one file per parameter, readable by any number of ranks."""
+    """Return whether an engine folder has one file per parameter, readable by any number of ranks."""
     return (engine / TAG / "zero").is_dir()
 
 
 def conversion(engine: Path, target: Path) -> list[str]:
-    """DeepSpeed's converter and its arguments."""
+    """Return the module of DeepSpeed's converter and its arguments."""
     folders = ["--input_folder", str(engine / TAG), "--output_folder", str(target / TAG)]
     return [CONVERTER, "--inject_missing_state", *folders]
 
 
 def to_universal(engine: Path, target: Path, timeout: float) -> Path:
-    """Convert an ``engine/`` folder into ``target`` (replaced if there); returns ``target``.
+    """Convert an ``engine/`` folder into ``target`` (replaced if it exists); return ``target``.
 
-    Runs in a process of its own, without torch in this one. Raises CheckpointError in the converter's
-    words.
+    Runs in a subprocess, so that this one needs no torch. Raises CheckpointError with the converter's output.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Publish an engine's parameters: gather them on all ranks, write them on the one that has a store."""
+"""Publish an engine's parameters: all ranks gather them, the one that has a store writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def write_weights(
 ) -> Published | None:
     """Publish ``engine``'s parameters; a rank without a store only takes part in gathering them.
 
-    Raises as ``store.publish``, on that rank alone and after all have gathered: they can be asked again.
+    Raises what ``store.publish`` raises, on that rank only and after all have gathered, so that it can be
+    called again.
     """
     log_facts.at(version)
     tensors = engine.weights()
@@ -26,5 +27,5 @@ def write_weights(
         details = {"dtype": str(dtype).removeprefix("torch.")}
         return store.publish(version, tensor_writer(tensors, dtype), details)
     finally:
-        for _ in tensors:  # the others wait for this rank at each that is left
+        for _ in tensors:  # drain: the other ranks block in a gather for every remaining parameter
             pass

@@ -1,4 +1,4 @@
-"""Weights in Ray's object store: outliving their publisher, verified, served to late joiners and outside."""
+"""RayWeights: versions outlive their publisher, are verified, and reach late joiners and those outside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from actors.weights import ray_store as ray_weights
+from actors.weights import ray_store
 from actors.weights.ray_store import RayWeights, weight_board
 from buffer.records.versions import PolicyVersion
 from buffer.weights.base import TornWeights, VersionGone, WeightsError
@@ -52,6 +52,13 @@ def open_weights(board: str, tmp_path: Path) -> Callable[[str], RayWeights]:
     return lambda name: RayWeights(board, DiskWeights(tmp_path / name, keep=1), timeout_seconds=30)
 
 
+def ask(board: str, method: str, *arguments: Any) -> Any:
+    """Call the board's actor."""
+    import ray
+
+    return ray.get(getattr(ray.get_actor(board), method).remote(*arguments), timeout=30)
+
+
 def version(step: int) -> PolicyVersion:
     return PolicyVersion(1, step)
 
@@ -61,9 +68,9 @@ def content(data: bytes) -> Callable[[Path], None]:
 
 
 def test_what_is_published_in_pieces_is_fetched_whole(
-    open_weights: Callable[[str], RayWeights], monkeypatch: pytest.MonkeyPatch
+    open_weights: Callable[[str], RayWeights], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_weights, "CHUNK_BYTES", 300_000)
+    monkeypatch.setattr(ray_store, "CHUNK_BYTES", 300_000)
     learner, generator = open_weights("learner"), open_weights("generator")
     with pytest.raises(VersionGone), generator.fetch():
         pass
@@ -83,7 +90,7 @@ def test_what_is_published_in_pieces_is_fetched_whole(
     with pytest.raises(WeightsError, match="published already"):
         open_weights("another").publish(version(2), content(b"x"))
     generator.close()
-    assert not generator._cache.root.exists()
+    assert not (tmp_path / "generator").exists()
 
 
 def test_weights_outlive_the_rank_that_published_them(
@@ -110,38 +117,36 @@ def test_weights_outlive_the_rank_that_published_them(
 
 
 def test_a_wrong_byte_is_found_and_nothing_of_it_is_kept(
+    board: str, open_weights: Callable[[str], RayWeights], tmp_path: Path
+) -> None:
+    learner, generator = open_weights("learner"), open_weights("generator")
+    learner.publish(version(1), content(b"good weights"))
+    manifest, _ = ask(board, "find", "1.1")
+    upload = ask(board, "begin")
+    ask(board, "add", upload, "model.safetensors", np.frombuffer(b"good weightz", dtype=np.uint8))
+    ask(board, "publish", upload, manifest.replace("1.1", "1.2"))
+    with pytest.raises(TornWeights), generator.fetch():
+        pass
+    assert DiskWeights(tmp_path / "generator").versions() == []
+    with generator.fetch(version(1)) as fetched:
+        assert (fetched.path / "model.safetensors").read_bytes() == b"good weights"
+    with pytest.raises(WeightsError, match="another publisher"):
+        ask(board, "add", upload, "model.safetensors", np.zeros(1, np.uint8))
+
+
+def test_references_keep_a_version_that_is_retired_meanwhile(
     board: str, open_weights: Callable[[str], RayWeights]
 ) -> None:
     import ray
 
     learner, generator = open_weights("learner"), open_weights("generator")
-    learner.publish(version(1), content(b"good weights"))
-    manifest, _ = learner._ask("find", "1.1")
-    upload = learner._ask("begin")
-    learner._ask("add", upload, "model.safetensors", np.frombuffer(b"good weightz", dtype=np.uint8))
-    learner._ask("publish", upload, manifest.replace("1.1", "1.2"))
-    with pytest.raises(TornWeights), generator.fetch():
-        pass
-    assert generator._cache.versions() == []
-    with generator.fetch(version(1)) as fetched:
-        assert (fetched.path / "model.safetensors").read_bytes() == b"good weights"
-    handle = ray.get_actor(board)
-    with pytest.raises(WeightsError, match="another publisher"):
-        ray.get(handle.add.remote(upload, "model.safetensors", np.zeros(1, np.uint8)))
-
-
-def test_references_hold_a_version_that_is_retired_meanwhile(
-    open_weights: Callable[[str], RayWeights], tmp_path: Path
-) -> None:
-    learner, generator = open_weights("learner"), open_weights("generator")
     learner.publish(version(0), content(b"old" * 100_000))
-    _, pieces = generator._ask("find", "1.0")
+    _, files = ask(board, "find", "1.0")
     for step in range(1, 4):
         learner.publish(version(step), content(b"new" * 100_000))
     assert version(0) not in generator.versions()
-    (tmp_path / "taken").mkdir()
-    generator._take(pieces, tmp_path / "taken")
-    assert (tmp_path / "taken/model.safetensors").read_bytes() == b"old" * 100_000
+    pieces = ray.get(files["model.safetensors"], timeout=30)
+    assert b"".join(piece.tobytes() for piece in pieces) == b"old" * 100_000
 
 
 def test_deltas_keep_what_they_stand_on(open_weights: Callable[[str], RayWeights], tmp_path: Path) -> None:
@@ -179,6 +184,6 @@ def test_without_a_board_it_is_a_weights_error(cluster: None, tmp_path: Path) ->
 
 
 def test_outside_ray_there_is_no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_weights.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_store.ray, "is_initialized", lambda: False)
     with pytest.raises(ValueError, match="not part of a Ray cluster"):
         RayWeights(BOARD, DiskWeights(tmp_path))

@@ -272,8 +272,7 @@ class Run:
             checkpoints=self.checkpoints,
             on_step=self.reports.append,
             on_stage=prompts.enter_stage,
-            on_trained=self._on_trained,
-            **hooks,
+            **({"on_trained": self._on_trained} | hooks),
         )
 
     def _on_trained(self, claim: Claim) -> None:
