@@ -33,12 +33,14 @@ from helpers.documents import (
 )
 from helpers.minimal_config import MINIMAL
 from helpers.running import REPOSITORY
-from ops.cli import app
+from ops.cli import FAILED, USAGE_ERROR, app
+from ops.commands.jobs.train import INTERRUPTED
 from ops.config.loader import load_config
 from ops.config.schema import Config
 from ops.telemetry.alerts import RULES
 
 BUFFER = REPOSITORY / "docs/buffer.md"
+GUIDE = REPOSITORY / "ops/deploy/guide.md"
 OPERATIONS = REPOSITORY / "docs/operations.md"
 COMMANDS = commands()
 MAGICRL: Any = typer.main.get_command(app)
@@ -146,6 +148,16 @@ def assert_setting(name: str) -> None:
         annotation = model.model_fields[part].annotation
         kinds = get_args(annotation) or (annotation,)
         model = next((kind for kind in kinds if hasattr(kind, "model_fields")), annotation)
+
+
+def test_exit_statuses_are_those_of_the_command() -> None:
+    listed = {int(status) for status, _ in table(REPOSITORY / "README.md", "exit status | meaning")}
+    assert listed == {0, USAGE_ERROR, FAILED, INTERRUPTED}
+
+
+def test_the_guide_names_every_file_of_a_deployment() -> None:
+    files = {str(path.relative_to(GUIDE.parent)) for path in GUIDE.parent.rglob("*") if path.is_file()}
+    assert files - {GUIDE.name} <= {*spans(GUIDE)}
 
 
 def test_dashboards_and_their_panels_are_counted() -> None:
