@@ -1,4 +1,4 @@
-"""The books: every group that was started is in exactly one place, and every drop has a reason.
+"""The books: how many groups are in each place, and why groups were dropped.
 
 Beside them the outcomes: how the groups that finished for one step were graded, flat ones too.
 """
@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from buffer.rules.places import OPEN, Place
+
 DropReason = Literal[
     "straggler deadline",  # kept a claim waiting too long
     "stale",  # came after its deadline
     "invalid lineage",  # sampled by weights that a restart undid
-    "stage changed",  # the schedule has no place for it any more
+    "stage changed",  # the schedule has no room for it any more
     "corrupt",  # its body cannot be read
     "oversize",  # its body is larger than allowed
     "grading error",  # the grader failed on too many of its answers
@@ -25,10 +27,13 @@ DropReason = Literal[
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
+PASS_RATE_BUCKETS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.999, 1.0)
+"""Upper bounds of the pass-rate buckets (backend/lua/groups.lua has the same)."""
+
 
 @dataclass(frozen=True)
 class Books:
-    """Groups by place. ``started`` counts every group once, whatever number of leases it took.
+    """Groups by place. ``started`` counts every group once, however many leases it took.
 
     ``counters``: what else is counted (pushed, reissued, leases_lost, prompts recalled); no places.
     """
@@ -44,28 +49,35 @@ class Books:
     counters: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
+    def places(self) -> dict[str, int]:
+        """How many groups are in each place."""
+        counts = {place.value: getattr(self, place) for place in Place}
+        return counts | {Place.DROPPED.value: sum(self.dropped.values())}
+
+    @property
+    def placed(self) -> int:
+        """Groups over all places."""
+        return sum(self.places.values())
+
+    @property
     def balanced(self) -> bool:
         """Whether started = in flight + pending + claimed + trained + rejected + dropped."""
         return self.started == self.placed
 
-    @property
-    def placed(self) -> int:
-        """Groups that are in a place now."""
-        ended = self.trained + self.rejected + sum(self.dropped.values())
-        return self.in_flight + self.pending + self.claimed + ended
-
     def counts(self) -> dict[str, int]:
-        """All of it, flat and JSON-able: the places, ``dropped:<reason>``, ``dropped_tokens:<reason>``,
-        counters."""
-        places = ("started", "in_flight", "pending", "claimed", "trained", "rejected")
+        """Return all of it, flat and JSON-able: started, the places, ``dropped:<reason>``,
+        ``dropped_tokens:<reason>``, counters."""
         reasons = {f"dropped:{reason}": number for reason, number in self.dropped.items()}
         tokens = {f"dropped_tokens:{reason}": number for reason, number in self.dropped_tokens.items()}
-        return {name: getattr(self, name) for name in places} | reasons | tokens | dict(self.counters)
+        return self._without_dropped() | reasons | tokens | dict(self.counters)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able, the keys as in a run's summary."""
-        names = ("started", "in_flight", "pending", "claimed", "trained", "rejected")
-        return {name: getattr(self, name) for name in names} | {"dropped": dict(self.dropped)}
+        """Return the books JSON-able, with the keys of a run's summary."""
+        return self._without_dropped() | {"dropped": dict(self.dropped)}
+
+    def _without_dropped(self) -> dict[str, int]:
+        places = {place: number for place, number in self.places.items() if place != Place.DROPPED}
+        return {"started": self.started} | places
 
 
 def books_from_counts(in_flight: int, pending: int, claimed: int, counts: Mapping[str, int]) -> Books:
@@ -77,8 +89,8 @@ def books_from_counts(in_flight: int, pending: int, claimed: int, counts: Mappin
         return {key: value for key, value in sorted(found.items()) if value}
 
     dropped, tokens = prefixed("dropped:"), prefixed("dropped_tokens:")
-    rest.pop("dropped", None)
-    named = {name: rest.pop(name, 0) for name in ("started", "trained", "rejected")}
+    rest.pop(Place.DROPPED, None)
+    named = {name: rest.pop(name, 0) for name in ("started", Place.TRAINED, Place.REJECTED)}
     return Books(
         in_flight=in_flight,
         pending=pending,
@@ -91,25 +103,23 @@ def books_from_counts(in_flight: int, pending: int, claimed: int, counts: Mappin
 
 
 def counts_after_loss(then: Mapping[str, int], last_seen: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the counters of a run that continues from a checkpoint's counters ``then``, though more had
-    happened (``last_seen``)."""
-    seen = max(then, last_seen or then, key=lambda counts: (counts["started"], counts["trained"]))
+    """Return the counters of a run that continues from a checkpoint after Redis lost it.
+
+    ``then``: the counters in the checkpoint. ``last_seen``: later ones, if somebody remembers them.
+    """
+    seen = max(then, last_seen or then, key=lambda counts: (counts["started"], counts[Place.TRAINED]))
     counts = dict(seen)
-    gone = {"lost": sum(counts.pop(place) for place in ("in_flight", "pending", "claimed"))}
-    gone["rolled back"] = max(0, seen["trained"] - then["trained"])
-    counts["trained"] -= gone["rolled back"]
+    gone = {"lost": sum(counts.pop(place) for place in OPEN)}
+    gone["rolled back"] = max(0, seen[Place.TRAINED] - then[Place.TRAINED])
+    counts[Place.TRAINED] -= gone["rolled back"]
     for reason, number in gone.items():
         counts[f"dropped:{reason}"] = counts.get(f"dropped:{reason}", 0) + number
     return counts
 
 
-PASS_RATE_BUCKETS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.999, 1.0)
-"""Upper bounds of the pass-rate buckets (backend/lua/groups.lua has the same)."""
-
-
 @dataclass(frozen=True)
 class Outcomes:
-    """Groups by outcome and by pass rate. ``pass_rates``: per data source, groups in each bucket."""
+    """Finished groups by outcome and by pass rate. ``pass_rates``: per data source, groups in each bucket."""
 
     all_right: int = 0
     all_wrong: int = 0

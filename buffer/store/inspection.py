@@ -14,6 +14,7 @@ from buffer.backend.functions import namespace
 from buffer.records.codec import DecodeLimits, decode_group, decode_summary
 from buffer.records.rollout import GroupId, GroupSummary, RolloutGroup
 from buffer.rules.difficulty import PromptHistory
+from buffer.rules.places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class GroupRow:
     end."""
 
     id: GroupId
-    place: str
+    place: Place
     stage: int
     step: int
     attempt: str
@@ -47,7 +48,7 @@ class RunInspector:
         self._client: Any = client
         self._run = namespace(run)
 
-    def groups(self, place: str | None = None) -> Iterator[GroupRow]:
+    def groups(self, place: Place | None = None) -> Iterator[GroupRow]:
         """Groups that Redis still knows, in no order; only those in ``place`` if given."""
         for name, packed in self._client.hscan_iter(f"{self._run}:groups", count=500):
             row = self._row(name, packed)
@@ -66,7 +67,7 @@ class RunInspector:
         beat = self._client.hget(f"{self._run}:progress", name) or b"0"
         tokens = sum(known.lengths) if known else int(beat.split(b":")[0])
         return GroupRow(
-            GroupId.parse(name.decode()), place, stage, step, attempt, actor, source, tokens, known
+            GroupId.parse(name.decode()), Place(place), stage, step, attempt, actor, source, tokens, known
         )
 
     def body(self, row: GroupRow) -> RolloutGroup | None:

@@ -16,6 +16,7 @@ from buffer.records.codec import CorruptBody, DecodeLimits, decode_group, decode
 from buffer.records.rollout import GroupId, GroupSummary, RolloutGroup
 from buffer.records.versions import Lineage, PolicyVersion
 from buffer.rules.books import DropReason
+from buffer.rules.places import Place
 from buffer.store.run_state import RunState
 
 _log = structlog.get_logger()
@@ -143,7 +144,7 @@ class LearnerBuffer:
         """Return claimed groups that must not be trained, with their end: trained already (which Redis
         forgot), or unreadable."""
         trained = {group for groups in self._trained.values() for group in groups}
-        again = {name: "trained" for name, _, _ in rows if name in trained}
+        again = {name: Place.TRAINED for name, _, _ in rows if name in trained}
         return {name: "corrupt" for name, _, summary in rows if summary is None} | again
 
     def _replay_commits(self, lineage: int, step: int, behind: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from buffer.rules.places import Place
 from ops.display.console import stdout
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def stats(run: Run, redis_url: Url = None, as_json: AsJson = False) -> None:
 @app.command()
 def groups(
     run: Run,
-    place: Annotated[str | None, typer.Option(help="in_flight, pending, claimed, trained, ...")] = None,
+    place: Annotated[Place | None, typer.Option(help="Only groups in this place.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of groups shown.")] = 50,
     redis_url: Url = None,
     as_json: AsJson = False,

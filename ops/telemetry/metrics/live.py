@@ -118,18 +118,10 @@ def _books(books: Books) -> Iterator[Metric]:
     dropped = {reason.replace(" ", "_"): float(books.dropped.get(reason, 0)) for reason in DROP_REASONS}
     dead_letters = {reason: dropped[reason] for reason in DEAD_LETTERS}
     depth = {"ready": books.pending, "pending": books.in_flight}
-    places = {
-        "in_flight": books.in_flight,
-        "pending": books.pending,
-        "claimed": books.claimed,
-        "trained": books.trained,
-        "rejected": books.rejected,
-        "dropped": sum(books.dropped.values()),
-    }
     pushed, reissued = books.counters.get("pushed", 0), books.counters.get("reissued", 0)
     text = "Groups. ready: may be claimed; pending: still with a generator."
     yield _gauge("buffer_depth", text, depth, "state")
-    yield _gauge("buffer_groups", "Started groups by the place where they are.", places, "place")
+    yield _gauge("buffer_groups", "Started groups by the place where they are.", books.places, "place")
     yield _counter("buffer_enqueued", "Groups pushed.", {"": pushed})
     yield _counter("buffer_dropped", "Groups started that will not be trained.", dropped, "reason")
     text = "Groups that could not be sampled or graded."
