@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from buffer.records.versions import PolicyVersion
 from buffer.rules.admission import Admission, BatchSchedule, StageBatch, worst_case_bytes
 from buffer.store.learner_side import Claim
+from helpers.buffer_world import MakeWorld, leased_group
 
 TWO_STAGES = BatchSchedule((StageBatch(0, 4, 2), StageBatch(3, 2, 2)), steps=6)
 
@@ -132,7 +132,7 @@ OPERATIONS = st.lists(
 @given(st.integers(0, 3), OPERATIONS)
 @settings(max_examples=25, deadline=None)
 def test_redis_and_the_twin_decide_alike(
-    make_shared_world: Callable[..., Any], staleness: int, operations: Any
+    make_shared_world: MakeWorld, staleness: int, operations: Any
 ) -> None:
     stages = (StageBatch(0, 3, 2), StageBatch(2, 2, 2), StageBatch(4, 4, 2))
     world = make_shared_world(stages=stages, staleness=staleness, steps=8, prompts=500)
@@ -150,23 +150,23 @@ def test_redis_and_the_twin_decide_alike(
         elif name == "claim" and twin.next_step < 8:
             step, may = twin.next_step, twin.may_claim(twin.next_step)
             overdue = twin.overdue()
-            reply = world.buffer.learner.claim(1, step)
+            reply = world.learner.claim(1, step)
             assert isinstance(reply, Claim) == may
             if may:
                 assert [group.summary.oldest.step for group in reply.groups] == twin.claim()
-                world.buffer.learner.commit(1, step)
+                world.learner.commit(1, step)
             else:
                 assert reply.overdue == overdue
         elif held and name in ("push", "reject"):
             lease = held.pop(number % len(held))
             version = lease.version.step
             if name == "push":
-                assert world.buffer.generator.push(lease, world.make_group(lease)).accepted
+                assert world.generator.push(lease, leased_group(lease)).accepted
                 twin.arrive(lease.stage, version)
             else:
-                assert world.buffer.generator.reject(lease, world.make_group(lease, (0, 0)).summary).accepted
+                assert world.generator.reject(lease, leased_group(lease, (0, 0)).summary).accepted
                 twin.leave(lease.stage, version)
-    assert world.buffer.state.books().balanced
+    assert world.state.books().balanced
 
 
 def test_worst_case_is_that_of_the_largest_stage() -> None:

@@ -22,6 +22,7 @@ from buffer.store.inspection import RunInspector, purge, runs
 from buffer.store.learner_side import Claim
 from buffer.store.rollout_buffer import RolloutBuffer
 from buffer.store.run_state import RunState
+from helpers.buffer_world import MakeWorld, World, leased_group
 from ops.commands.observe.buffer import app
 from ops.config.loader import load_config
 from ops.run import buffer_supervisor
@@ -30,22 +31,22 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture
-def played(make_world: Any) -> Any:
+def played(make_world: MakeWorld) -> World:
     """A run with a group in every place."""
     world = make_world(batch=2)
     leases = world.start(4)
-    world.buffer.generator.reject(leases[0], world.make_group(leases[0], (0, 0)).summary)
+    world.generator.reject(leases[0], leased_group(leases[0], (0, 0)).summary)
     world.finish(leases[1:])
-    assert isinstance(world.buffer.learner.claim(1, 0), Claim)
-    world.buffer.generator.heartbeat("g0", {world.start(1)[0].group: 123})
+    assert isinstance(world.learner.claim(1, 0), Claim)
+    world.generator.heartbeat("g0", {world.start(1)[0].group: 123})
     return world
 
 
 @pytest.fixture
-def ask(played: Any, redis_server: EmbeddedRedis) -> Iterator[Ask]:
+def ask(played: World, redis_server: EmbeddedRedis) -> Iterator[Ask]:
     """Runs a command on the run's folder and reads its JSON."""
     with tempfile.TemporaryDirectory(prefix="mrl") as folder:
-        config = load_config("quickstart", [f"run.name={played.buffer.state.run}"]).model_dump(mode="json")
+        config = load_config("quickstart", [f"run.name={played.state.run}"]).model_dump(mode="json")
         (Path(folder) / "config.yaml").write_text(yaml.safe_dump(config))
         (Path(folder) / "redis").mkdir()
         (Path(folder) / "redis" / "url").write_text(redis_server.url)
@@ -75,7 +76,7 @@ def test_stats_balance(ask: Ask) -> None:
     assert "balance" in ask("stats")
 
 
-def test_groups_and_prompts_and_one_group(ask: Ask, played: Any) -> None:
+def test_groups_and_prompts_and_one_group(ask: Ask, played: World) -> None:
     rows = ask("groups", "--json")
     assert sorted(row["place"] for row in rows) == ["claimed", "claimed", "in_flight", "pending", "rejected"]
     flying = ask("groups", "--place", "in_flight", "--json")
@@ -92,18 +93,18 @@ def test_groups_and_prompts_and_one_group(ask: Ask, played: Any) -> None:
 
 
 def test_purge_takes_one_run_and_leaves_the_others(
-    ask: Ask, played: Any, make_world: Any, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, played: World, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = make_world()
-    client = played.buffer.state.client
-    assert runs(client) == sorted([played.buffer.state.run, other.buffer.state.run])
+    client = played.client
+    assert runs(client) == sorted([played.state.run, other.state.run])
     monkeypatch.setattr(buffer_supervisor, "BEAT_SECONDS", 0.1)
     with buffer_supervisor.BufferSupervisor(played.buffer, lambda: None):
         assert "is alive" in ask("purge", "--yes", status=2)
     monkeypatch.setattr(buffer_supervisor, "INCUMBENT_SECONDS", 0.3)
     assert "keys deleted" in ask("purge", "--yes")
-    assert runs(client) == [other.buffer.state.run]
-    assert not list(client.scan_iter(f"*{played.buffer.state.run}*"))
+    assert runs(client) == [other.state.run]
+    assert not list(client.scan_iter(f"*{played.state.run}*"))
 
 
 def test_the_name_of_a_run_is_no_pattern(client: redis.Redis) -> None:
@@ -122,10 +123,10 @@ def test_a_run_that_is_not_there() -> None:
 
 
 @pytest.fixture
-def as_role(played: Any, redis_server: EmbeddedRedis) -> Iterator[Callable[[str], redis.Redis]]:
-    client = played.buffer.state.client
+def as_role(played: World, redis_server: EmbeddedRedis) -> Iterator[Callable[[str], redis.Redis]]:
+    client = played.client
     for role in ROLES:
-        client.execute_command(*acl_rules(played.buffer.state.run, role, "s3cret").split(" "))
+        client.execute_command(*acl_rules(played.state.run, role, "s3cret").split(" "))
 
     def login(role: str) -> redis.Redis:
         return connect(RedisConfig(username=f"magicrl-{role}", password="s3cret"), redis_server.url)
@@ -135,14 +136,14 @@ def as_role(played: Any, redis_server: EmbeddedRedis) -> Iterator[Callable[[str]
         client.acl_deluser(f"magicrl-{role}")
 
 
-def test_each_role_can_do_its_work(played: Any, as_role: Callable[[str], redis.Redis]) -> None:
-    run, config = played.buffer.state.run, played.buffer.state.config
+def test_each_role_can_do_its_work(played: World, as_role: Callable[[str], redis.Redis]) -> None:
+    run, config = played.state.run, played.state.config
     generator, trainer = as_role("generator"), RolloutBuffer(as_role("learner"), run, config)
     buffer, pool = RolloutBuffer(generator, run, config), PromptPool(generator, run, config)
     assert buffer.generator.release("g0") == 1
     leases = pool.lease("g1", PolicyVersion(1, 0), 1).leases
     assert buffer.generator.heartbeat("g1", {lease.group: 1 for lease in leases}) == []
-    assert all(buffer.generator.push(lease, played.make_group(lease)).accepted for lease in leases)
+    assert all(buffer.generator.push(lease, leased_group(lease)).accepted for lease in leases)
     buffer.state.wait(0.01)
     trainer.learner.commit(1, 0)
     assert trainer.learner.begin_lineage(1, 1).number == 2
@@ -154,8 +155,8 @@ def test_each_role_can_do_its_work(played: Any, as_role: Callable[[str], redis.R
     assert len(list(RunInspector(observer, run).groups())) > 0
 
 
-def test_each_role_is_kept_from_the_rest(played: Any, as_role: Callable[[str], redis.Redis]) -> None:
-    run, config = played.buffer.state.run, played.buffer.state.config
+def test_each_role_is_kept_from_the_rest(played: World, as_role: Callable[[str], redis.Redis]) -> None:
+    run, config = played.state.run, played.state.config
     generator, observer = as_role("generator"), as_role("observer")
     for forbidden in (
         lambda: RolloutBuffer(generator, run, config).learner.claim(1, 1),

@@ -28,6 +28,7 @@ from buffer.rules.admission import Admission, BatchSchedule, StageBatch
 from buffer.rules.lease_monitor import Lease
 from buffer.store.learner_side import Claim
 from buffer.store.rollout_buffer import RolloutBuffer
+from helpers.buffer_world import leased_group
 
 STAGES = (StageBatch(0, 3, 2), StageBatch(3, 2, 2), StageBatch(6, 4, 2))
 SCHEDULE = BatchSchedule(STAGES)
@@ -146,7 +147,6 @@ class BufferMachine(RuleBasedStateMachine):
     """Drives the buffer and the model through the same events."""
 
     client: redis.Redis
-    make_group: Any
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class BufferMachine(RuleBasedStateMachine):
             self.copies.remove(lease)
         newer = [v for v in self.published if v > lease.version]
         spans = [(lease.version, 3), (newer[-1], 2)] if mixed and newer else [(lease.version, 3)]
-        group = self.make_group(lease, spans=spans)
+        group = leased_group(lease, spans=spans)
         expected, reason = self.expected_push(lease, group)
         result = self.buffer.generator.push(lease, group)
         assert (result.outcome, result.reason) == (expected, reason)
@@ -278,7 +278,7 @@ class BufferMachine(RuleBasedStateMachine):
 
     def late(self, lease: Lease) -> tuple[str, str]:
         """A group that ended: known for a while, then not. Whatever the answer, it must change no book."""
-        result = self.buffer.generator.push(lease, self.make_group(lease))
+        result = self.buffer.generator.push(lease, leased_group(lease))
         assert result.outcome in ("accepted", "duplicate", "unknown")
         return result.outcome, ""
 
@@ -287,7 +287,7 @@ class BufferMachine(RuleBasedStateMachine):
     def reject(self, number: int) -> None:
         lease = self.pick(number)
         if lease and (group := self.model.groups.get(str(lease.group))) and group.place == "in_flight":
-            assert self.buffer.generator.reject(lease, self.make_group(lease, (0, 0)).summary).accepted
+            assert self.buffer.generator.reject(lease, leased_group(lease, (0, 0)).summary).accepted
             self.model.end(str(lease.group), "rejected")
 
     @rule(number=st.integers(0, 99))
@@ -416,7 +416,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.model.claims, self.model.trained_at = {}, {}
         for lease in self.copies[:1]:
             with pytest.raises(Lost):
-                self.buffer.generator.push(lease, self.make_group(lease))
+                self.buffer.generator.push(lease, leased_group(lease))
         self.copies.clear()
         self.begin_lineage(*known.version)
         self.buffer.learner.remember_trained(known.ledger)
@@ -444,8 +444,8 @@ class BufferMachine(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def machine(client: redis.Redis, make_group: Any) -> type[BufferMachine]:
-    return type("Machine", (BufferMachine,), {"client": client, "make_group": staticmethod(make_group)})
+def machine(client: redis.Redis) -> type[BufferMachine]:
+    return type("Machine", (BufferMachine,), {"client": client})
 
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

@@ -11,27 +11,27 @@ from buffer.backend.errors import Lost
 from buffer.config import DifficultyConfig
 from buffer.prompts.pool import PromptMeta, PromptPool, PromptRules
 from buffer.records.versions import PolicyVersion
-from buffer.store.rollout_buffer import RolloutBuffer
+from helpers.buffer_world import MakeWorld, World, leased_group
 
 
-def draw_all(world: Any, n: int, rewards: tuple[float, ...] = (0.0, 1.0)) -> list[tuple[int, int]]:
+def draw_all(world: World, n: int, rewards: tuple[float, ...] = (0.0, 1.0)) -> list[tuple[int, int]]:
     """Leases and ends n groups, one at a time; (epoch, prompt) of each."""
     drawn = []
     for _ in range(n):
         lease = world.start(1)[0]
-        world.buffer.generator.reject(lease, world.make_group(lease, rewards).summary)
+        world.generator.reject(lease, leased_group(lease, rewards).summary)
         drawn.append((lease.group.epoch, lease.group.prompt))
     return drawn
 
 
-def test_an_epoch_draws_every_prompt_once_and_the_next_begins_at_once(make_world: Any) -> None:
+def test_an_epoch_draws_every_prompt_once_and_the_next_begins_at_once(make_world: MakeWorld) -> None:
     world = make_world(prompts=12, max_rejected_per_step=1000)
     drawn = draw_all(world, 36)
     for epoch in range(3):
         assert sorted(prompt for e, prompt in drawn if e == epoch) == list(range(12))
 
 
-def test_mixture_weights_are_draws_per_epoch_and_kept_in_every_stretch(make_world: Any) -> None:
+def test_mixture_weights_are_draws_per_epoch_and_kept_in_every_stretch(make_world: MakeWorld) -> None:
     world = make_world(prompts=0, max_rejected_per_step=1000, mixture={"code": 2.0, "easy": 0.5})
     world.pool.fill([PromptMeta(p, "math") for p in range(20)])
     world.pool.fill([PromptMeta(p, "code") for p in range(100, 110)])
@@ -49,7 +49,7 @@ def test_mixture_weights_are_draws_per_epoch_and_kept_in_every_stretch(make_worl
         assert sources == {"math": 2, "code": 2, "easy": 1}
 
 
-def test_prompts_known_to_be_too_easy_or_impossible_are_not_filled(make_world: Any) -> None:
+def test_prompts_known_to_be_too_easy_or_impossible_are_not_filled(make_world: MakeWorld) -> None:
     world = make_world(prompts=0)
     rows = [
         PromptMeta(0, "m", 0.0),
@@ -62,11 +62,11 @@ def test_prompts_known_to_be_too_easy_or_impossible_are_not_filled(make_world: A
     assert world.pool.statistics().ready == {"m": 2}
 
 
-def test_mastered_prompts_retire_and_failing_ones_rest_longer_each_time(make_world: Any) -> None:
+def test_mastered_prompts_retire_and_failing_ones_rest_longer_each_time(make_world: MakeWorld) -> None:
     world = make_world(prompts=6, batch=1, max_rejected_per_step=10_000, difficulty={"rest_after": 1})
     leases = world.start(2)
-    world.buffer.generator.reject(leases[0], world.make_group(leases[0], (1, 1)).summary)
-    world.buffer.generator.reject(leases[1], world.make_group(leases[1], (0, 0)).summary)
+    world.generator.reject(leases[0], leased_group(leases[0], (1, 1)).summary)
+    world.generator.reject(leases[1], leased_group(leases[1], (0, 0)).summary)
     statistics = world.pool.statistics()
     assert (statistics.retired, statistics.resting) == ({"math": 1}, {"math": 1})
     mastered, failing = leases[0].group.prompt, leases[1].group.prompt
@@ -74,75 +74,75 @@ def test_mastered_prompts_retire_and_failing_ones_rest_longer_each_time(make_wor
     while world.pool.statistics().epoch < 20:
         lease = world.start(1)[0]
         wrong = lease.group.prompt == failing
-        world.buffer.generator.reject(lease, world.make_group(lease, (0, 0) if wrong else (0, 1)).summary)
+        world.generator.reject(lease, leased_group(lease, (0, 0) if wrong else (0, 1)).summary)
         assert lease.group.prompt != mastered
         if wrong:
             epochs_seen.add(lease.group.epoch)
     assert sorted(epochs_seen)[:4] == [2, 5, 10, 19]  # pauses of 1, 2, 4 and 8 epochs
 
 
-def test_with_too_few_prompts_resting_then_retired_ones_return(make_world: Any) -> None:
+def test_with_too_few_prompts_resting_then_retired_ones_return(make_world: MakeWorld) -> None:
     world = make_world(prompts=4, batch=2, staleness=0, max_rejected_per_step=10_000)
     draw_all(world, 4, (1, 1))  # all four are mastered at once
     assert world.start(2), "two are needed for a batch, so two come back"
-    assert world.buffer.state.books().counters["prompts_recalled_retired"] == 2
+    assert world.state.books().counters["prompts_recalled_retired"] == 2
     assert world.pool.statistics().retired == {"math": 2}
 
 
-def test_an_empty_pool_is_exhausted(make_world: Any) -> None:
+def test_an_empty_pool_is_exhausted(make_world: MakeWorld) -> None:
     world = make_world(prompts=0)
     assert world.pool.lease("g", PolicyVersion(1, 0), 1).refused == "exhausted"
 
 
-def test_too_many_flat_groups_for_one_step_end_the_run(make_world: Any) -> None:
+def test_too_many_flat_groups_for_one_step_end_the_run(make_world: MakeWorld) -> None:
     world = make_world(batch=2, max_rejected_per_step=3)
     draw_all(world, 5, (0, 1))
-    assert world.buffer.state.stopping() is None
+    assert world.state.stopping() is None
     draw_all(world, 1)
-    assert world.buffer.state.stopping() == "data exhausted"
+    assert world.state.stopping() == "data exhausted"
     assert world.pool.lease("g", PolicyVersion(1, 0), 1).refused == "stopping"
 
 
-def test_a_prompt_whose_group_was_lost_rejoins_the_epoch_under_a_new_id(make_world: Any) -> None:
+def test_a_prompt_whose_group_was_lost_rejoins_the_epoch_under_a_new_id(make_world: MakeWorld) -> None:
     world = make_world(prompts=3, batch=8)
     leases = world.start(3)
-    world.buffer.generator.drop(leases[0], "drained")
+    world.generator.drop(leases[0], "drained")
     again = world.start(1)[0]
     assert again.group == leases[0].group._replace(draw=1)
-    world.buffer.generator.drop(again, "straggler deadline")  # would only straggle again: not in this epoch
+    world.generator.drop(again, "straggler deadline")  # would only straggle again: not in this epoch
     assert world.start(1)[0].group.epoch == 1
 
 
-def test_a_repeated_request_gets_its_first_answer(make_world: Any) -> None:
+def test_a_repeated_request_gets_its_first_answer(make_world: MakeWorld) -> None:
     world = make_world()
     functions = world.pool._functions
     first = functions.call("lease", "g0", 1, 0, 3, "the-same-request")
     assert functions.call("lease", "g0", 1, 0, 3, "the-same-request") == first
-    assert world.buffer.state.books().started == 3
+    assert world.state.books().started == 3
 
 
-def test_history_travels_with_the_lease(make_world: Any) -> None:
+def test_history_travels_with_the_lease(make_world: MakeWorld) -> None:
     world = make_world(prompts=0)
     world.pool.fill([PromptMeta(7, "m", 0.25)])
     lease = world.start(1)[0]
     assert lease.history.pass_rate == pytest.approx((0.25 * 4 + 1) / 6)
-    world.buffer.generator.reject(lease, world.make_group(lease, (1, 1, 0, 1)).summary)
+    world.generator.reject(lease, leased_group(lease, (1, 1, 0, 1)).summary)
     history = world.start(1)[0].history
     assert (history.groups, history.samples, history.successes, history.last) == (1, 4, 3, 0.75)
 
 
-def test_a_snapshot_brings_the_pool_back_without_what_was_unfinished(make_world: Any) -> None:
+def test_a_snapshot_brings_the_pool_back_without_what_was_unfinished(make_world: MakeWorld) -> None:
     world = make_world(prompts=10, batch=4, max_rejected_per_step=100)
     done = {prompt for _, prompt in draw_all(world, 4)}
     draw_all(world, 1, (1, 1))
     unfinished = {lease.group.prompt for lease in world.start(2)}
-    pool_snapshot, snapshot = world.pool.snapshot(world.buffer.state.live), world.buffer.state.snapshot()
-    world.buffer.state.client.flushdb()
+    pool_snapshot, snapshot = world.pool.snapshot(world.state.live), world.state.snapshot()
+    world.client.flushdb()
     with pytest.raises(Lost):
         world.pool.lease("g", PolicyVersion(1, 0), 1)
 
-    buffer = RolloutBuffer(world.buffer.state.client, world.buffer.state.run, world.buffer.state.config)
-    pool = PromptPool(world.buffer.state.client, world.buffer.state.run, world.buffer.state.config)
+    buffer = world.another()
+    pool = PromptPool(world.client, world.state.run, world.state.config)
     assert not buffer.driver.open_or_create(world_schedule(4))
     assert buffer.driver.restore(snapshot)
     pool.restore(pool_snapshot, [PromptMeta(prompt, "math") for prompt in range(10)])
@@ -162,15 +162,13 @@ def world_schedule(batch: int) -> Any:
     return BatchSchedule((StageBatch(0, batch, 2),))
 
 
-def test_a_new_stage_wakes_the_resting_and_retires_the_mastered(make_world: Any) -> None:
+def test_a_new_stage_wakes_the_resting_and_retires_the_mastered(make_world: MakeWorld) -> None:
     world = make_world(
         prompts=5, batch=8, max_rejected_per_step=100, difficulty={"rest_after": 1, "initial_high": 0.7}
     )
     draw_all(world, 1, (0, 0))
     lease = world.start(1)[0]
-    world.buffer.generator.reject(
-        lease, world.make_group(lease, (1, 1, 1, 1, 1, 1, 1, 0)).summary
-    )  # posterior 0.8
+    world.generator.reject(lease, leased_group(lease, (1, 1, 1, 1, 1, 1, 1, 0)).summary)  # posterior 0.8
     assert world.pool.statistics().resting == {"math": 1}
     assert enter(world, 1, [PromptMeta(prompt, "math") for prompt in range(5)], high=0.7) == {
         "added": 0,
@@ -186,7 +184,7 @@ def rules(stage: int, low: float = 0.0, high: float = 1.0, **mixture: float) -> 
 
 
 def enter(
-    world: Any, stage: int, rows: list[PromptMeta], low: float = 0.0, high: float = 1.0, **mixture: float
+    world: World, stage: int, rows: list[PromptMeta], low: float = 0.0, high: float = 1.0, **mixture: float
 ) -> dict[str, int] | None:
     return world.pool.enter_stage(rules(stage, low, high, **mixture), rows)
 
@@ -195,7 +193,7 @@ EASY = [PromptMeta(prompt, "easy", 0.8) for prompt in range(20)]
 HARD = [PromptMeta(prompt, "hard", 0.2) for prompt in range(20, 40)]
 
 
-def test_a_stage_draws_by_its_own_pass_rates_and_mixture(make_world: Any) -> None:
+def test_a_stage_draws_by_its_own_pass_rates_and_mixture(make_world: MakeWorld) -> None:
     world = make_world(prompts=0, max_rejected_per_step=1000)
     world.pool.fill(EASY + HARD, rules(0, high=0.5))
     assert world.pool.statistics().ready == {"hard": 20}
@@ -207,7 +205,7 @@ def test_a_stage_draws_by_its_own_pass_rates_and_mixture(make_world: Any) -> Non
     assert all(prompt >= 20 for _, prompt in draw_all(world, 30)), "at once, in the middle of an epoch"
 
 
-def test_a_new_stage_filters_prompts_that_were_never_sampled(make_world: Any) -> None:
+def test_a_new_stage_filters_prompts_that_were_never_sampled(make_world: MakeWorld) -> None:
     world = make_world(prompts=0, batch=2)
     world.pool.fill(EASY + HARD)
     assert enter(world, 1, EASY + HARD, low=0.5) == {"added": 0, "active": 0, "retired": 20}
@@ -216,7 +214,7 @@ def test_a_new_stage_filters_prompts_that_were_never_sampled(make_world: Any) ->
     assert world.pool.statistics().ready == {"easy": 0, "hard": 20}
 
 
-def test_entering_a_stage_again_changes_nothing(make_world: Any) -> None:
+def test_entering_a_stage_again_changes_nothing(make_world: MakeWorld) -> None:
     world = make_world(prompts=0, max_rejected_per_step=1000)
     world.pool.fill(EASY + HARD)
     enter(world, 1, EASY + HARD, easy=2.0)
@@ -227,7 +225,7 @@ def test_entering_a_stage_again_changes_nothing(make_world: Any) -> None:
     assert world.pool.statistics() == before
 
 
-def test_a_snapshot_brings_the_stage_back(make_world: Any) -> None:
+def test_a_snapshot_brings_the_stage_back(make_world: MakeWorld) -> None:
     """A prompt stays by its record, which its prior alone would have kept out, and so does the mixture."""
     world = make_world(prompts=0, batch=2, staleness=0, max_rejected_per_step=1000)
     stage = rules(1, high=0.5, hard=2.0)
@@ -237,10 +235,10 @@ def test_a_snapshot_brings_the_stage_back(make_world: Any) -> None:
     draw_all(world, 5)
     before, sources = world.pool.statistics(), world.pool.sources()
     assert before.ready["easy"] + before.drawn["easy"] == len(improved)
-    pool_snapshot, snapshot = world.pool.snapshot(world.buffer.state.live), world.buffer.state.snapshot()
-    world.buffer.state.client.flushdb()
-    buffer = RolloutBuffer(world.buffer.state.client, world.buffer.state.run, world.buffer.state.config)
-    pool = PromptPool(world.buffer.state.client, world.buffer.state.run, world.buffer.state.config)
+    pool_snapshot, snapshot = world.pool.snapshot(world.state.live), world.state.snapshot()
+    world.client.flushdb()
+    buffer = world.another()
+    pool = PromptPool(world.client, world.state.run, world.state.config)
     buffer.driver.open_or_create(world_schedule(2))
     buffer.driver.restore(snapshot)
     pool.restore(pool_snapshot, EASY + HARD, stage)
@@ -250,13 +248,13 @@ def test_a_snapshot_brings_the_stage_back(make_world: Any) -> None:
     assert pool.sources() == sources
 
 
-def draw_failures(world: Any, rows: list[PromptMeta]) -> set[int]:
+def draw_failures(world: World, rows: list[PromptMeta]) -> set[int]:
     """Let the first few of ``rows`` that are drawn fail often enough for a posterior below one half."""
     failed: set[int] = set()
     while len(failed) < 3:
         lease = world.start(1)[0]
         wrong = lease.group.prompt in {row.prompt for row in rows}
         rewards = (0.0,) * 15 + (1.0,) if wrong else (0.0, 1.0)
-        world.buffer.generator.reject(lease, world.make_group(lease, rewards).summary)
+        world.generator.reject(lease, leased_group(lease, rewards).summary)
         failed |= {lease.group.prompt} if wrong else set()
     return failed
