@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -16,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
 
+from buffer.backend.embedded import EmbeddedRedis, connect
+from buffer.config import BufferConfig
 from helpers.prometheus_checks import short_rules
 from helpers.running import CACHE, Magicrl, start
 
@@ -40,6 +44,20 @@ def magicrl(tmp_path: Path) -> Iterator[Callable[..., Magicrl]]:
     yield begin
     for each in started:
         each.kill()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[EmbeddedRedis]:
+    with tempfile.TemporaryDirectory(prefix="mrl") as folder, EmbeddedRedis(Path(folder)) as server:
+        yield server
+
+
+@pytest.fixture
+def client(redis_server: EmbeddedRedis) -> Iterator[redis.Redis]:
+    connection = connect(BufferConfig().redis, redis_server.url)
+    yield connection
+    connection.flushall()
+    connection.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,24 +15,10 @@ from typer.testing import CliRunner
 from actors.generator.registry import REPORT_SECONDS, SLOT_OUTSIDE, Roster
 from buffer.backend.acl import acl_rules
 from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
-from buffer.config import BufferConfig, RedisConfig
+from buffer.config import RedisConfig
 from ops.commands.jobs.generator import app
 from ops.config.schema import ConfigError
 from ops.telemetry.metrics.targets import Target, Targets
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("r")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: EmbeddedRedis) -> Iterator[redis.Redis]:
-    connection = connect(BufferConfig().redis, server.url)
-    yield connection
-    connection.flushall()
-    connection.close()
 
 
 @pytest.fixture
@@ -81,11 +66,13 @@ def test_the_fleet_s_slots_are_its_own(roster: Roster, client: redis.Redis) -> N
     assert len(roster.reports()) == 2
 
 
-def test_a_generator_s_redis_user_may_join_and_be_scraped(server: EmbeddedRedis, client: redis.Redis) -> None:
+def test_a_generator_s_redis_user_may_join_and_be_scraped(
+    redis_server: EmbeddedRedis, client: redis.Redis
+) -> None:
     client.execute_command(*acl_rules("r", "generator", "s3cret").split(" "))
     try:
         access = RedisConfig(username="magicrl-generator", password="s3cret")
-        own = connect(access, server.url)
+        own = connect(access, redis_server.url)
         roster, target = Roster(own, "r"), Target("generator", SLOT_OUTSIDE, "127.0.0.1:1")
         slot, name = roster.take_slot(60)
         roster.post({"name": name, "slot": slot})

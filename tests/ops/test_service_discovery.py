@@ -1,17 +1,13 @@
-"""Serving and finding metrics: who may read, who is named, and a real Prometheus that follows."""
+"""Service discovery: which processes it lists, and a real Prometheus that follows them."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import shutil
-import socket
-import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +15,11 @@ from typing import Any
 import pytest
 import redis
 import yaml
-from prometheus_client import CollectorRegistry, Gauge
 
 from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import BufferConfig
+from helpers.scrape import get
 from ops.telemetry.alerts import RULES
-from ops.telemetry.metrics.http import MetricsServer, is_loopback
 from ops.telemetry.metrics.prometheus_config import prometheus_config
 from ops.telemetry.metrics.server import MetricsEndpoint
 from ops.telemetry.metrics.targets import FORGET_SECONDS, Target, Targets
@@ -34,29 +29,9 @@ needs_prometheus = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("r")) as running:
-        yield running
-
-
 @pytest.fixture
-def client(server: EmbeddedRedis) -> Iterator[redis.Redis]:
-    connection = connect(BufferConfig().redis, server.url)
-    yield connection
-    connection.flushall()
-    connection.close()
-
-
-@pytest.fixture
-def endpoint(server: EmbeddedRedis, client: redis.Redis) -> MetricsEndpoint:
-    return MetricsEndpoint("r", partial(connect, BufferConfig().redis, server.url))
-
-
-def get(url: str, token: str = "", context: ssl.SSLContext | None = None) -> tuple[str, str]:
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
-    with urllib.request.urlopen(request, timeout=10, context=context) as reply:
-        return reply.headers["Content-Type"], reply.read().decode()
+def endpoint(redis_server: EmbeddedRedis, client: redis.Redis) -> MetricsEndpoint:
+    return MetricsEndpoint("r", partial(connect, BufferConfig().redis, redis_server.url))
 
 
 def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -65,78 +40,6 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
         assert time.monotonic() < deadline, f"not within {seconds} s: {condition}"
         time.sleep(0.05)
     return found
-
-
-@pytest.fixture
-def registry() -> CollectorRegistry:
-    registry = CollectorRegistry()
-    Gauge("magicrl_test_gauge", "A gauge.", registry=registry).set(7)
-    return registry
-
-
-def test_names_are_served_as_they_are(registry: CollectorRegistry) -> None:
-    """Prometheus before 3 asks for OpenMetrics, and the client library then writes vllm_x for vllm:x."""
-    Gauge("vllm:num_requests_running", "As vLLM names it.", registry=registry).set(1)
-    served = MetricsServer("127.0.0.1", 0, registry=registry)
-    accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-    request = urllib.request.Request(f"http://{served.address}/metrics", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=10) as reply:
-        assert b"\nvllm:num_requests_running 1.0" in reply.read()
-    served.close()
-
-
-def test_metrics_are_served(registry: CollectorRegistry) -> None:
-    served = MetricsServer("127.0.0.1", 0, registry=registry)
-    kind, text = get(f"http://{served.address}/metrics")
-    assert kind.startswith("text/plain")
-    assert "magicrl_test_gauge 7.0" in text
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        get(f"http://{served.address}/secrets")
-    served.close()
-
-
-def test_a_token_is_asked_for(registry: CollectorRegistry) -> None:
-    served = MetricsServer("127.0.0.1", 0, token="right", registry=registry, targets=list)
-    for path in ("/metrics", "/targets"):
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            get(f"http://{served.address}{path}", token="wrong")
-        assert get(f"http://{served.address}{path}", token="right")
-    served.close()
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.3.4", "example.org"])
-def test_beyond_loopback_only_with_a_key(host: str) -> None:
-    assert not is_loopback(host)
-    with pytest.raises(ValueError, match=r"metrics\.token_file or metrics\.certificate"):
-        MetricsServer(host, 0)
-
-
-def test_tls(registry: CollectorRegistry, tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
-    names = [
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-        "-keyout",
-        str(key),
-        "-out",
-        str(certificate),
-    ]
-    subprocess.run([*command.split(), *names], check=True, capture_output=True, timeout=30)
-    served = MetricsServer("127.0.0.1", 0, certificate=certificate, key=key, registry=registry)
-    trusting = ssl.create_default_context(cafile=str(certificate))
-    with socket.create_connection(("127.0.0.1", served.port)):  # sends nothing, and blocks nobody
-        assert "magicrl_test_gauge" in get(f"https://{served.address}/metrics", context=trusting)[1]
-    served.close()
-
-
-def test_a_taken_port_is_an_error(registry: CollectorRegistry) -> None:
-    served = MetricsServer("127.0.0.1", 0, registry=registry)
-    with pytest.raises(OSError, match="in use"):
-        MetricsServer("127.0.0.1", served.port)
-    served.close()
 
 
 def test_one_target_per_role_and_slot_the_newest(client: redis.Redis) -> None:
@@ -186,7 +89,7 @@ def test_the_endpoint_travels_and_announces(endpoint: MetricsEndpoint, client: r
     driver.close()
 
 
-def test_an_unreachable_redis_stalls_nothing(server: EmbeddedRedis) -> None:
+def test_an_unreachable_redis_stalls_nothing(redis_server: EmbeddedRedis) -> None:
     def refuse() -> redis.Redis:
         raise redis.ConnectionError("gone")
 
