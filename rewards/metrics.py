@@ -28,16 +28,16 @@ NOT_GRADED = Score(0.0, "error", "not graded")
 
 
 @dataclass
-class Observed:
+class Grading:
     """Filled in while the time runs."""
 
     score: Score = NOT_GRADED
 
 
 @contextmanager
-def observed(verifier: str) -> Iterator[Observed]:
+def observe_grading(verifier: str) -> Iterator[Grading]:
     """Measure one grading and count its failure."""
-    note, began = Observed(), time.monotonic()
+    note, began = Grading(), time.monotonic()
     yield note
     VERIFY_SECONDS.labels(verifier or "none").observe(time.monotonic() - began)
     if note.score.verdict in ("timeout", "error"):

@@ -23,7 +23,7 @@ from ops.records.runs import find_run
 from ops.records.summary import steps_of, total_seconds
 from ops.telemetry.metrics.learner_metrics import observe_outcomes, observe_step
 from ops.telemetry.metrics.prometheus_config import SCRAPE_SECONDS
-from rewards.metrics import observed
+from rewards.metrics import observe_grading
 from rewards.reward import Score
 
 PROCESSES = 3
@@ -68,7 +68,7 @@ def _parts(responses: int, groups: int) -> dict[str, float]:
 
     def one_response() -> None:
         generator.sampled(sample, 0.5)
-        with observed("math") as note:
+        with observe_grading("math") as note:
             note.score = SCORE
 
     def driver() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from rewards.code.program import last_program
-from rewards.code.run_tests import CheckerFailed, judge
+from rewards.code.run_tests import CheckerFailed, run_tests
 from rewards.code.sandbox.container import SandboxUnavailable
 from rewards.code.sandbox.probe import refusal
 from rewards.code.test_cases import CallTests, StdinTests, Tests, UnusableTests, read_tests
@@ -32,17 +32,17 @@ class CodeReward:
             return Score(0.0, "no_answer", "no fenced Python program")
         total = len(tests.inputs) if isinstance(tests, StdinTests | CallTests) else 1
         try:
-            return self._judged(tests, program, total)
+            return self._score_tests(tests, program, total)
         except (SandboxUnavailable, CheckerFailed) as error:
             return Score(0.0, "error", str(error))
 
-    def _judged(self, tests: Tests, program: str, total: int) -> Score:
+    def _score_tests(self, tests: Tests, program: str, total: int) -> Score:
         passed, detail = 0, ""
-        with closing(judge(tests, program, self._config, bare=self._config.unsafe)) as rulings:
-            for number, ruling in enumerate(rulings, 1):
-                passed += ruling.passed
-                if not ruling.passed and not detail:
-                    detail = f"test {number} of {total}: {ruling.detail}"
+        with closing(run_tests(tests, program, self._config, bare=self._config.unsafe)) as results:
+            for number, result in enumerate(results, 1):
+                passed += result.passed
+                if not result.passed and not detail:
+                    detail = f"test {number} of {total}: {result.detail}"
                     if not self._config.fractional:
                         break
         if passed == total:

@@ -18,14 +18,16 @@ from rewards.config import CodeConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class CaseResult:
     """One test's result; detail says why it failed."""
 
     passed: bool
     detail: str = ""
 
 
-def judge(tests: Tests, program: str, config: CodeConfig, *, bare: bool) -> Generator[Ruling, None, None]:
+def run_tests(
+    tests: Tests, program: str, config: CodeConfig, *, bare: bool
+) -> Generator[CaseResult, None, None]:
     """Rulings test by test, lazily: a caller that stops early runs no more tests.
 
     After a sandbox was lost the tests that are left fail. Raises SandboxUnavailable.
@@ -38,18 +40,18 @@ def judge(tests: Tests, program: str, config: CodeConfig, *, bare: bool) -> Gene
         sandbox.load(program)
         for test, expected in zip(tests.inputs, tests.outputs, strict=True):
             if time.monotonic() > deadline:
-                yield Ruling(False, f"all tests together took over {config.total_seconds:g} s")
+                yield CaseResult(False, f"all tests together took over {config.total_seconds:g} s")
                 continue
             try:
-                yield _one(tests, test, expected, sandbox, bare=bare)
+                yield _run_case(tests, test, expected, sandbox, bare=bare)
             except SandboxBroken as broken:
-                yield Ruling(False, f"input {_short(test)}: {broken}")
+                yield CaseResult(False, f"input {_short(test)}: {broken}")
                 deadline = 0.0
 
 
-def _one(
+def _run_case(
     tests: StdinTests | CallTests, test: Any, expected: Expected, sandbox: Sandbox, *, bare: bool
-) -> Ruling:
+) -> CaseResult:
     config, changed = sandbox.config, None
     if isinstance(tests, StdinTests):
         outcome = sandbox.run(test.encode())
@@ -57,8 +59,8 @@ def _one(
     else:
         outcome = sandbox.call(tests.function, values.dumps(test).encode())
         output, changed = _returned(outcome)
-    if trouble := _trouble(outcome, config):
-        return Ruling(False, f"input {_short(test)}: {trouble}")
+    if failure := _failure(outcome, config):
+        return CaseResult(False, f"input {_short(test)}: {failure}")
     if tests.checker:
         right = _check(tests.checker, [test, output, expected.values[0]], config, bare=bare)
     elif isinstance(tests, StdinTests):
@@ -68,8 +70,10 @@ def _one(
             changed is not None and same_value(expected, changed, config.float_tolerance)
         )
     if right:
-        return Ruling(True)
-    return Ruling(False, f"input {_short(test)}: expected {_short(expected.values[0])}, got {_short(output)}")
+        return CaseResult(True)
+    return CaseResult(
+        False, f"input {_short(test)}: expected {_short(expected.values[0])}, got {_short(output)}"
+    )
 
 
 def _returned(outcome: Outcome) -> tuple[Any, Any]:
@@ -81,7 +85,7 @@ def _returned(outcome: Outcome) -> tuple[Any, Any]:
         return values.Opaque("nothing was returned"), None
 
 
-def _trouble(outcome: Outcome, config: CodeConfig) -> str:
+def _failure(outcome: Outcome, config: CodeConfig) -> str:
     if outcome.status is None:
         return f"over {config.wall_seconds:g} s"
     if outcome.over:
@@ -99,11 +103,11 @@ def _trouble(outcome: Outcome, config: CodeConfig) -> str:
 
 def _check(checker: str, arguments: list[Any], config: CodeConfig, *, bare: bool) -> bool:
     """The verdict of the problem's own checker."""
-    with referee(config, bare=bare) as sandbox:
+    with checker_sandbox(config, bare=bare) as sandbox:
         sandbox.load(checker)
         outcome = sandbox.call("check", values.dumps(arguments).encode())
     if outcome.status != 0:
-        raise CheckerFailed(f"the row's checker failed: {_trouble(outcome, config)}")
+        raise CheckerFailed(f"the row's checker failed: {_failure(outcome, config)}")
     return _returned(outcome)[0] is True
 
 
@@ -111,56 +115,56 @@ class CheckerFailed(RuntimeError):
     """The checker that came with the problem did not give a verdict."""
 
 
-_referees: dict[tuple[CodeConfig, bool], Sandbox] = {}
+_idle_checkers: dict[tuple[CodeConfig, bool], Sandbox] = {}
 
 
 @contextmanager
-def referee(config: CodeConfig, *, bare: bool) -> Iterator[Sandbox]:
+def checker_sandbox(config: CodeConfig, *, bare: bool) -> Iterator[Sandbox]:
     """A sandbox for code that comes with the dataset: checkers and tests.
 
     It sees a program's results as data and never runs the program, so it is kept for the next response;
     after any trouble it is thrown away.
     """
-    sandbox = _referees.pop((config, bare), None) or Sandbox(config, bare=bare)
+    sandbox = _idle_checkers.pop((config, bare), None) or Sandbox(config, bare=bare)
     try:
         yield sandbox
     except BaseException:
         sandbox.close()
         raise
-    _referees[config, bare] = sandbox
+    _idle_checkers[config, bare] = sandbox
 
 
-def close_referees() -> None:
-    """End the kept sandboxes; they also end with this process."""
-    while _referees:
-        _referees.popitem()[1].close()
-
-
-def _run_test_code(tests: CodeTests, program: str, inside: Sandbox, deadline: float, *, bare: bool) -> Ruling:
+def _run_test_code(
+    tests: CodeTests, program: str, inside: Sandbox, deadline: float, *, bare: bool
+) -> CaseResult:
     """Test code in one sandbox calls the program in another; only plain data passes, through here."""
     try:
         inside.load(f"{tests.prefix}\n\n{program}" if tests.prefix else program)
         inside.serve({"role": "program"})
         hello, _ = _wait(inside, deadline)
         if "names" not in hello:
-            return Ruling(False, f"the program does not load: {_last_line(hello)}")
-        with referee(inside.config, bare=bare) as outside:
+            return CaseResult(False, f"the program does not load: {_last_line(hello)}")
+        with checker_sandbox(inside.config, bare=bare) as outside:
             outside.load(tests.source)
             names = [str(name) for name in hello["names"]][:2000]
             about = {"known": names, "entry": tests.entry, "prefix": tests.prefix}
             outside.serve({"role": "tests", "tests": about})
             return _relay(tests, inside, outside, deadline)
     except SandboxBroken as broken:
-        return Ruling(False, str(broken))
+        return CaseResult(False, str(broken))
 
 
-def _relay(tests: CodeTests, inside: Sandbox, outside: Sandbox, deadline: float) -> Ruling:
+def _relay(tests: CodeTests, inside: Sandbox, outside: Sandbox, deadline: float) -> CaseResult:
     last = ""
     while True:
         header, body = _wait(outside, deadline)
         if "call" not in header:
             _wait(outside, deadline)  # the report on the tests' process
-            return Ruling(True) if header.get("done") is True else Ruling(False, _failed(tests, header, last))
+            return (
+                CaseResult(True)
+                if header.get("done") is True
+                else CaseResult(False, _failed(tests, header, last))
+            )
         inside.send({"call": header["call"]}, body)
         answer, result = _wait(inside, deadline)
         if not {"returned", "raised"} & answer.keys():
@@ -189,8 +193,8 @@ def _first_of(result: bytes) -> str:
 
 
 def _last_line(header: dict[str, Any]) -> str:
-    told = str(header.get("error", "")).strip().splitlines()
-    return told[-1][:120] if told else "it exits early"
+    text = str(header.get("error", "")).strip().splitlines()
+    return text[-1][:120] if text else "it exits early"
 
 
 def _short(value: Any) -> str:

@@ -17,7 +17,7 @@ CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
+class Sample:
     """What the terms may look at. tokens: the response's length."""
 
     prompt: str
@@ -26,7 +26,7 @@ class Shaped:
     truncated: bool
 
 
-def shape(score: Score, terms: Sequence[ShapingTerm], sample: Shaped) -> Score:
+def shape(score: Score, terms: Sequence[ShapingTerm], sample: Sample) -> Score:
     """The score with every term applied to its value. A grader's failure is no evidence and stays as it
     is."""
     if score.verdict in ("timeout", "error"):
@@ -37,7 +37,7 @@ def shape(score: Score, terms: Sequence[ShapingTerm], sample: Shaped) -> Score:
     return replace(score, value=value)
 
 
-def _apply(term: ShapingTerm, value: float, correct: bool, sample: Shaped) -> float:
+def _apply(term: ShapingTerm, value: float, correct: bool, sample: Sample) -> float:
     if isinstance(term, LengthTerm):
         return length_aware(term, correct, sample.tokens, sample.truncated)
     if isinstance(term, OverlongTerm):

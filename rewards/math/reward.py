@@ -45,7 +45,7 @@ class MathReward:
             return Score(0.0, "no_answer", "no final answer" if not boxed_only else "no boxed answer")
         if len(answer) > ANSWER_LENGTH:
             return Score(0.0, "unparsable", f"an answer of {len(answer)} characters")
-        if any(says(gold, answer, problem.prompt) for gold in golds):
+        if any(is_correct(gold, answer, problem.prompt) for gold in golds):
             return Score(1.0, "correct", _short(answer))
         read = readings(answer)
         if read and all(isinstance(reading, Raw) for reading in read):
@@ -53,7 +53,7 @@ class MathReward:
         return Score(0.0, "wrong", f"{_short(answer)}, expected {_short(golds[0])}")
 
 
-def says(gold: Any, answer: str, prompt: str = "") -> bool:
+def is_correct(gold: Any, answer: str, prompt: str = "") -> bool:
     """Whether an answer says what ``gold`` says. prompt: the question, for the options it may list."""
     if str(gold).strip() == answer.strip() or normalize(gold) == normalize(answer) != "":
         return True

@@ -30,7 +30,7 @@ class WorkerUnavailable(RuntimeError):
     """No grading worker could be started; the message holds the end of its error output."""
 
 
-class Stem:
+class ForkServer:
     """The process that workers are forked from; restarted when it is gone. Thread-safe."""
 
     def __init__(self, config: RewardsConfig) -> None:
@@ -57,9 +57,9 @@ class Stem:
                     error, wire.Closed
                 ):  # a worker that was killed early says nothing about the stem
                     self.close()
-        raise WorkerUnavailable(f"grading process does not start: {self._told()}")
+        raise WorkerUnavailable(f"grading process does not start: {self._error_output()}")
 
-    def _told(self) -> str:
+    def _error_output(self) -> str:
         self._errors.seek(0)
         return self._errors.read()[-500:].decode(errors="replace")
 

@@ -18,7 +18,7 @@ from typing import Any
 from rewards import metrics
 from rewards.config import RewardsConfig
 from rewards.pool import wire
-from rewards.pool.fork_server import Stem, kill
+from rewards.pool.fork_server import ForkServer, kill
 from rewards.pool.registry import Graders
 from rewards.reward import Problem, Score
 
@@ -29,7 +29,7 @@ class _Job:
 
     problem: Problem
     response: str
-    how: dict[str, Any]
+    options: dict[str, Any]
     result: Future[Score] = field(default_factory=Future)
 
 
@@ -46,15 +46,15 @@ class GraderPool:
     def __init__(self, config: RewardsConfig | None = None) -> None:
         self._config = config or RewardsConfig()
         self._graders = Graders(self._config)
-        self._stem = Stem(self._config)
+        self._fork_server = ForkServer(self._config)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._waiters: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._busy: dict[int, int] = {}  # thread -> process id of the worker that grades for it
         self._closed = False
-        self._room: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
-        self._room = weakref.WeakKeyDictionary()
+        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
+        self._slots = weakref.WeakKeyDictionary()
 
     async def score(
         self, problem: Problem, response: str, *, truncated: bool = False, tokens: int | None = None
@@ -65,10 +65,10 @@ class GraderPool:
         without it four characters count as one.
         """
         loop = asyncio.get_running_loop()
-        room = self._room.setdefault(loop, asyncio.Semaphore(self._config.queue))
-        async with room:
-            how = {"truncated": truncated, "tokens": tokens}
-            return await asyncio.wrap_future(self._submit(_Job(problem, response, how)))
+        slots = self._slots.setdefault(loop, asyncio.Semaphore(self._config.queue))
+        async with slots:
+            options = {"truncated": truncated, "tokens": tokens}
+            return await asyncio.wrap_future(self._submit(_Job(problem, response, options)))
 
     def score_many(self, items: Iterable[Item]) -> list[Score]:
         """Grade (problem, response[, truncated]) items; results in the order of the items."""
@@ -88,8 +88,8 @@ class GraderPool:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this GraderPool is closed")
-            if self._graders.waits(job.problem):
-                return self._waiting().submit(self._graded_here, job)
+            if self._graders.waits_for_network(job.problem):
+                return self._waiting().submit(self._grade_in_thread, job)
             if len(self._threads) < self._config.workers:
                 thread = threading.Thread(target=self._run, name="grader", daemon=True)
                 self._threads.append(thread)
@@ -103,10 +103,10 @@ class GraderPool:
             self._waiters = ThreadPoolExecutor(self._config.judge.concurrency, thread_name_prefix="judge")
         return self._waiters
 
-    def _graded_here(self, job: _Job) -> Score:
-        with metrics.observed(self._graders.name(job.problem)) as observed:
+    def _grade_in_thread(self, job: _Job) -> Score:
+        with metrics.observe_grading(self._graders.name(job.problem)) as observed:
             try:
-                observed.score = self._graders.score(job.problem, job.response, **job.how)
+                observed.score = self._graders.score(job.problem, job.response, **job.options)
             except Exception as error:  # noqa: BLE001 - a grader's bug must cost one answer
                 observed.score = Score(0.0, "error", f"{type(error).__name__}: {error}")
         return observed.score
@@ -117,9 +117,9 @@ class GraderPool:
         while (job := self._jobs.get()) is not None:
             if not job.result.set_running_or_notify_cancel():
                 continue
-            with metrics.observed(self._graders.name(job.problem)) as observed:
+            with metrics.observe_grading(self._graders.name(job.problem)) as observed:
                 try:
-                    worker = worker or self._stem.worker()
+                    worker = worker or self._fork_server.worker()
                     observed.score, alive = self._grade(job, *worker)
                 except Exception as error:  # noqa: BLE001 - the caller must get an answer whatever happened here
                     observed.score, alive = Score(0.0, "error", f"{type(error).__name__}: {error}"), False
@@ -136,9 +136,9 @@ class GraderPool:
         deadline = time.monotonic() + seconds
         self._busy[threading.get_ident()] = pid
         request = {
-            "problem": _plain(job.problem),
+            "problem": _serialized(job.problem),
             "response": job.response,
-            "how": job.how,
+            "options": job.options,
             "deadline": seconds,
         }
         try:
@@ -168,7 +168,7 @@ class GraderPool:
             thread.join()
         if self._waiters is not None:
             self._waiters.shutdown()
-        self._stem.close()
+        self._fork_server.close()
 
     def _give_up_waiting(self) -> None:
         while True:
@@ -188,5 +188,5 @@ class GraderPool:
         self.close()
 
 
-def _plain(problem: Problem) -> dict[str, Any]:
+def _serialized(problem: Problem) -> dict[str, Any]:
     return {**asdict(problem), "extra": None if problem.extra is None else dict(problem.extra)}

@@ -8,7 +8,7 @@ from rewards.code.reward import CodeReward
 from rewards.code.sandbox.probe import refusal
 from rewards.config import RewardsConfig
 from rewards.graders.model_judge import JudgeReward
-from rewards.graders.shaping import CHARS_PER_TOKEN, Shaped, shape
+from rewards.graders.shaping import CHARS_PER_TOKEN, Sample, shape
 from rewards.math.reward import MathReward
 from rewards.reward import Problem, Reward, Score
 
@@ -40,7 +40,7 @@ class Graders:
         graders = {self._config.abilities.get(ability) for ability in abilities}
         return refusal(self._config.code) if "code" in graders else ""
 
-    def waits(self, problem: Problem) -> bool:
+    def waits_for_network(self, problem: Problem) -> bool:
         """Whether grading is waiting for a network, not computing: then threads do, and many at once."""
         return self.name(problem) == "judge"
 
@@ -65,4 +65,4 @@ class Graders:
         if not self._config.shaping:
             return score
         length = len(response or "") // CHARS_PER_TOKEN if tokens is None else tokens
-        return shape(score, self._config.shaping, Shaped(problem.prompt, response or "", length, truncated))
+        return shape(score, self._config.shaping, Sample(problem.prompt, response or "", length, truncated))

@@ -68,7 +68,7 @@ def _serve(link: socket.socket, graders: Graders, config: RewardsConfig) -> None
 def _grade(graders: Graders, request: dict[str, object]) -> Score:
     try:
         problem = Problem(**request["problem"])  # type: ignore[arg-type]
-        return graders.score(problem, request["response"], **request["how"])  # type: ignore[arg-type]
+        return graders.score(problem, request["response"], **request["options"])  # type: ignore[arg-type]
     except MemoryError:
         return Score(0.0, "error", "the grader ran out of memory")
     except Exception as error:  # noqa: BLE001 - a grader's bug must cost one answer, not the worker

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from helpers.programs import fenced, score_in_pool
-from rewards.code.run_tests import close_referees
 from rewards.code.sandbox import container
 from rewards.config import CodeConfig
 from rewards.reward import Problem
 
 
-def _in_sandbox() -> list[int]:
-    """Processes of this machine that run under the users that programs get."""
-    found = []
+def _in_sandbox() -> set[int]:
+    """Return the processes of this machine that run under the users that programs get."""
+    found = set()
     for folder in Path("/proc").iterdir():
         try:
             if (
@@ -26,14 +25,14 @@ def _in_sandbox() -> list[int]:
                 and container.FIRST_UID <= folder.stat().st_uid < container.FIRST_UID + 4000
             ):
                 state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-                found += [int(folder.name)] if state not in "ZX" else []
+                found |= {int(folder.name)} if state not in "ZX" else set()
         except OSError:
             continue
     return found
 
 
 def test_graded_cases(code_config: CodeConfig, cases: Callable[[str], list[dict[str, Any]]]) -> None:
-    rows = cases("cases/code.jsonl")
+    rows, before = cases("cases/code.jsonl"), _in_sandbox()
     items = [(Problem("code", json.dumps(row["tests"])), row["response"] or "") for row in rows]
     pairs = list(zip(rows, score_in_pool(code_config, items, workers=5), strict=True))
     assert [(row["id"], score) for row, score in pairs if score.value != row["expected"]] == []
@@ -41,15 +40,14 @@ def test_graded_cases(code_config: CodeConfig, cases: Callable[[str], list[dict[
     forbidden = [path for row in rows for path in (row.get("checks") or {}).get("must_not_exist", [])]
     assert forbidden
     assert [path for path in forbidden if os.path.exists(path)] == []
-    _wait_until_none_is_left()
+    _wait_until_only(before)
 
 
-def _wait_until_none_is_left() -> None:
+def _wait_until_only(before: set[int]) -> None:
     """Workers take their sandboxes along when their pool is closed."""
     deadline = time.monotonic() + 5
-    close_referees()
-    while _in_sandbox():
-        assert time.monotonic() < deadline, f"programs survive: {_in_sandbox()}"
+    while left := _in_sandbox() - before:
+        assert time.monotonic() < deadline, f"programs survive: {left}"
         time.sleep(0.02)
 
 

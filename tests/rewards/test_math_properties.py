@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards.config import MathConfig, RewardsConfig
-from rewards.math.reward import MathReward, says
+from rewards.math.reward import MathReward, is_correct
 from rewards.pool.pool import GraderPool
 from rewards.reward import Problem
 
@@ -42,7 +42,7 @@ def _spellings(value: Fraction) -> list[str]:
 @given(FRACTIONS, st.data())
 def test_every_spelling_of_a_number_is_that_number(value: Fraction, data: st.DataObject) -> None:
     gold, answer = (data.draw(st.sampled_from(_spellings(value))) for _ in range(2))
-    assert says(gold, answer)
+    assert is_correct(gold, answer)
 
 
 @given(FRACTIONS, FRACTIONS, st.data())
@@ -50,12 +50,12 @@ def test_no_spelling_of_a_number_is_another_number(
     one: Fraction, other: Fraction, data: st.DataObject
 ) -> None:
     gold, answer = data.draw(st.sampled_from(_spellings(one))), data.draw(st.sampled_from(_spellings(other)))
-    assert says(gold, answer) is (one == other)
+    assert is_correct(gold, answer) is (one == other)
 
 
 @given(INTEGERS, st.integers(1, 400))
 def test_neighbours_differ_however_large(base: int, power: int) -> None:
-    assert not says(f"10^{{{power}}}+{abs(base)}", f"10^{{{power}}}+{abs(base) + 1}")
+    assert not is_correct(f"10^{{{power}}}+{abs(base)}", f"10^{{{power}}}+{abs(base) + 1}")
 
 
 @given(st.lists(st.integers(-50, 50), min_size=1, max_size=6), st.randoms())
@@ -63,9 +63,9 @@ def test_sets_ignore_order_and_tuples_do_not(items: list[int], shuffler: random.
     mixed = items[:]
     shuffler.shuffle(mixed)
     inside, other = ",".join(map(str, items)), ",".join(map(str, mixed))
-    assert says(rf"\{{{inside}\}}", rf"\{{{other}\}}")
+    assert is_correct(rf"\{{{inside}\}}", rf"\{{{other}\}}")
     if len(items) > 1:
-        assert says(f"({inside})", f"({other})") is (items == mixed)
+        assert is_correct(f"({inside})", f"({other})") is (items == mixed)
 
 
 @given(st.tuples(*[st.integers(-9, 9)] * 3), st.tuples(*[st.integers(-9, 9)] * 3))
@@ -73,13 +73,13 @@ def test_polynomials(one: tuple[int, ...], other: tuple[int, ...]) -> None:
     def written(c: tuple[int, ...]) -> str:
         return f"{c[0]}x^2+({c[1]})x+({c[2]})"
 
-    assert says(written(one), f"(({one[0]})x+({one[1]}))x+({one[2]})")
-    assert says(written(one), written(other)) is (one == other)
+    assert is_correct(written(one), f"(({one[0]})x+({one[1]}))x+({one[2]})")
+    assert is_correct(written(one), written(other)) is (one == other)
 
 
 PIECES = [
     line.rsplit("|", 2)[k]
-    for line in (Path(__file__).parent / "math_answers.txt").read_text(encoding="utf-8").splitlines()
+    for line in (Path(__file__).parent / "math_reward.txt").read_text(encoding="utf-8").splitlines()
     if line.count("|") == 2
     for k in (0, 1)
 ]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from helpers.programs import SUM, score_program
-from rewards.code.run_tests import close_referees
 from rewards.code.sandbox.cgroup import ROOT, descendants
 from rewards.code.sandbox.sandbox import Sandbox, SandboxBroken
 from rewards.config import CodeConfig
@@ -118,7 +117,6 @@ while True: print("y" * 1000)
 
 @pytest.mark.parametrize("trick", HOSTILE)
 def test_hostile_programs_gain_nothing_and_leave_nothing(code_config: CodeConfig, trick: str) -> None:
-    close_referees()
     others, began = set(descendants(os.getpid())), time.monotonic()
     score = score_program(code_config, HOSTILE[trick], {**SUM, "outputs": ["?\n", "?\n"]})
     assert score.value == 0.0

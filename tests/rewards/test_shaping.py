@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewards.config import FormatTerm, LanguageTerm, LengthTerm, OverlongTerm, RepetitionTerm, RewardsConfig
-from rewards.graders.shaping import Shaped, foreign, form, length_aware, overlong, repetition, shape
+from rewards.graders.shaping import Sample, foreign, form, length_aware, overlong, repetition, shape
 from rewards.pool.registry import Graders
 from rewards.reward import Problem, Score
 
@@ -84,7 +84,7 @@ def test_language() -> None:
 
 
 def test_terms_apply_in_order_and_not_to_failures() -> None:
-    sample = Shaped("", "\\boxed{1}", 20_480, truncated=False)
+    sample = Sample("", "\\boxed{1}", 20_480, truncated=False)
     terms = (LENGTH, OverlongTerm(), FormatTerm(penalty=0.25))
     assert shape(Score(1.0, "correct"), terms, sample).value == pytest.approx(1.0 - 1.0 - 0.25)
     assert shape(Score(0.0, "wrong"), terms, sample) == Score(-0.5 - 1.0 - 0.25, "wrong")

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from rewards.code.sandbox.cgroup import Cgroup
 from rewards.code.sandbox.container import SandboxUnavailable
@@ -135,9 +134,3 @@ def _program(name: str, package: str) -> Enforcement:
     path = shutil.which(name)
     needed = name != "setpriv" or os.geteuid() == 0
     return Enforcement(name, path is not None or not needed, path or "not found", f"install {package}")
-
-
-def supports_user_namespaces() -> bool:
-    """Whether the kernel allows them at all."""
-    setting = Path("/proc/sys/user/max_user_namespaces")
-    return not setting.exists() or int(setting.read_text()) > 0

@@ -32,7 +32,7 @@ SENTENCE = re.compile(
 """The beginning of a sentence that ends in the answer: "The answer is"."""
 
 
-def unquantified(text: str) -> str:
+def strip_quantifiers(text: str) -> str:
     """Without what only says which values a parameter takes; an integer one is called k."""
     text = SENTENCE.sub(lambda match: "" if match[2] else match[1] or "", text)
     text = PREAMBLE.sub("", text)

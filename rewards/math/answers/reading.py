@@ -10,7 +10,7 @@ from rewards.math.answers.answers import Answer, Group, Named, Quantity, Raw, Re
 from rewards.math.answers.bases import read_based
 from rewards.math.answers.choices import read_choices
 from rewards.math.answers.congruences import read_congruence
-from rewards.math.answers.domains import unquantified
+from rewards.math.answers.domains import strip_quantifiers
 from rewards.math.answers.literals import read_literal
 from rewards.math.answers.quantity import plain_unit, read_quantity, spelled_quantity
 from rewards.math.answers.regions import complement, intersection, interval, solved, union
@@ -48,7 +48,7 @@ DEPTH = 12
 
 def readings(answer: object) -> list[Answer]:
     """All that the answer can be taken to say; the most literal first. Empty for an empty answer."""
-    text = unquantified(normalize(answer))
+    text = strip_quantifiers(normalize(answer))
     if not text:
         return []
     words = _words(text)

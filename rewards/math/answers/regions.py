@@ -7,7 +7,7 @@ from functools import cmp_to_key
 
 import mpmath  # type: ignore[import-untyped]
 
-from rewards.math.answers.answers import Answer, Group, Named, Quantity, Region, Span
+from rewards.math.answers.answers import Answer, Group, Named, Quantity, Region, Span, Word
 from rewards.math.notation.trees import Tree
 from rewards.math.values.arithmetic import pair
 from rewards.math.values.equality import DIGITS, real_constant
@@ -41,8 +41,6 @@ def interval(answer: Answer) -> Region | None:
 
 def end(item: Answer) -> Tree | None:
     """The tree of an interval's end; None if the item is not an expression."""
-    from rewards.math.answers.answers import Word
-
     if isinstance(item, Word) and item.text in (r"\infty", r"-\infty"):
         return ("var", "infty") if item.text == r"\infty" else ("neg", ("var", "infty"))
     return item.tree if isinstance(item, Quantity) else None

@@ -32,7 +32,7 @@ def _children(pid: int) -> list[int]:
 
 @pytest.fixture
 def graders() -> Callable[[], list[int]]:
-    """Process ids of stem and workers that this test started, the stem first."""
+    """Process ids of fork server and workers that this test started, the fork server first."""
     before = set(_graders())
     return lambda: sorted(set(_graders()) - before)
 
@@ -101,17 +101,17 @@ def test_hostile_answers_are_wrong_and_quick(pool: GraderPool) -> None:
     assert odd == []
 
 
-@pytest.mark.parametrize("victim", ["worker", "stem"])
+@pytest.mark.parametrize("victim", ["worker", "fork server"])
 def test_a_killed_process_loses_no_other_result(victim: str, graders: Callable[[], list[int]]) -> None:
     with GraderPool(RewardsConfig(workers=2)) as pool:
         pool.score_many([_right(0)] * 4)
-        stem = graders()[0]
+        fork_server = graders()[0]
         stop = threading.Event()
 
         def kill() -> None:
             while not stop.wait(0.1):
-                workers = [pid for pid in graders() if pid != stem]
-                for pid in workers[:1] if victim == "worker" else [stem]:
+                workers = [pid for pid in graders() if pid != fork_server]
+                for pid in workers[:1] if victim == "worker" else [fork_server]:
                     try:
                         os.kill(pid, signal.SIGKILL)
                     except ProcessLookupError:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rewards.config import MathConfig
-from rewards.math.reward import MathReward, says
+from rewards.math.reward import MathReward, is_correct
 from rewards.reward import Problem
 
-TABLE = (Path(__file__).parent / "math_answers.txt").read_text(encoding="utf-8")
+TABLE = (Path(__file__).parent / "math_reward.txt").read_text(encoding="utf-8")
 
 
 def _kinds() -> dict[str, list[tuple[str, str, bool]]]:
@@ -35,7 +35,7 @@ def test_the_table_is_read() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_against_references(kind: str) -> None:
-    assert [row for row in KINDS[kind] if says(*row[:2]) is not row[2]] == []
+    assert [row for row in KINDS[kind] if is_correct(*row[:2]) is not row[2]] == []
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_answers_against_references(kind: str) -> None:
     ],
 )
 def test_bars(gold: str, answer: str, right: bool) -> None:
-    assert says(gold, answer) is right
+    assert is_correct(gold, answer) is right
 
 
 ONES = "0." + "1" * 3000
@@ -73,7 +73,7 @@ ONES = "0." + "1" * 3000
 )
 def test_hostile_answers_cost_little(gold: str, answer: str) -> None:
     began = time.process_time()
-    assert not says(gold, answer)
+    assert not is_correct(gold, answer)
     assert time.process_time() - began < 4.0
 
 
@@ -84,7 +84,7 @@ OPTIONS = "Which is even? (A) 3 (B) 4 (C) 5 (D) 7"
     ("gold", "answer", "right"), [("B", "4", True), ("4", "B", True), ("B", "5", False), ("4", "C", False)]
 )
 def test_options_of_the_question(gold: str, answer: str, right: bool) -> None:
-    assert says(gold, answer, OPTIONS) is right
+    assert is_correct(gold, answer, OPTIONS) is right
 
 
 @pytest.mark.parametrize("gold", [["7", "5"], ("5.0",), 5, 5.0, "\\boxed{5}", "$5$"])
@@ -117,4 +117,4 @@ def test_verdicts() -> None:
     ],
 )
 def test_references_beyond_the_notation_go_to_math_verify(gold: str, answer: str, right: bool) -> None:
-    assert says(gold, answer) is right
+    assert is_correct(gold, answer) is right
