@@ -98,7 +98,7 @@ class HealingConfig(Settings):
 
 
 class AutoscaleConfig(Settings):
-    """Optional: the number of generators follows who waits for whom (the law: actors/autoscale.py)."""
+    """Optional: the number of generators follows who waits for whom (the law: actors/fleet/autoscale.py)."""
 
     least: int = Field(default=1, ge=0)
     """Never fewer generators than this."""

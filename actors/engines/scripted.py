@@ -42,7 +42,7 @@ class Script:
 
 
 class ScriptedEngine:
-    """An Engine (actors/engine.py) without a model."""
+    """An Engine (actors/engines/base.py) without a model."""
 
     def __init__(
         self, table: Table, version: PolicyVersion, script: Script | None = None, seed: int = 0

@@ -41,7 +41,7 @@ LATE_SECONDS = 10.0
 
 
 class VllmEngine:
-    """An Engine (actors/engine.py). One request per response, so that each comes out when it finishes.
+    """An Engine (actors/engines/base.py). One request per response, so that each comes out when it finishes.
 
     Responses are read in deltas of ``progress_tokens`` and decoded to text once, at their end: per-token
     text costs a third of the throughput of a small model.

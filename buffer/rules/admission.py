@@ -7,7 +7,7 @@ next, a start or a claim may happen only if afterwards, for every version v and 
     unclaimed groups of the stage with oldest token <= v   <=   sum of B_k over its steps k in n .. v + s
 
 This is the exact condition under which some order of claims trains every group in time. The functions in
-Redis test the same inequality (functions/core.lua); this twin is what they are tested against.
+Redis test the same inequality (backend/lua/core.lua); this twin is what they are tested against.
 """
 
 from __future__ import annotations

@@ -44,9 +44,12 @@ GUIDE = REPOSITORY / "ops/deploy/guide.md"
 OPERATIONS = REPOSITORY / "docs/operations.md"
 COMMANDS = commands()
 MAGICRL: Any = typer.main.get_command(app)
-ROOMS = ("actors", "buffer", "learner", "ops", "rewards", "tests", "docs")
+ROOMS = ("actors", "buffer", "learner", "ops", "rewards")
 SECTIONS = "|".join(Config.model_fields)
-PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[\w./-]*\w(?:/(?!\w)|\b)")
+SOURCES = (".lua", ".md", ".py", ".sh", ".yaml", ".yml")
+FILE = re.compile(r"(?<![\w./<>{}-])(?:[a-z_]+/)+[a-z_]+\.(?:lua|md|py)\b")
+"""A file in the text of a source, named from the repository, its room or its folder."""
+PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(ROOMS)}|tests|docs)/[\w./-]*\w(?:/(?!\w)|\b)")
 
 
 def arguments_of(program: str) -> list[list[str]]:
@@ -124,6 +127,14 @@ def test_nothing_that_a_document_names_is_missing(document: Path) -> None:
         file = (document.parent / path) if path else document
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_files_that_the_code_names_exist(room: str) -> None:
+    for source in (path for path in (REPOSITORY / room).rglob("*") if path.suffix in SOURCES):
+        bases = (REPOSITORY, REPOSITORY / room, source.parent)
+        for name in FILE.findall(text_of(source)):
+            assert any((base / name).exists() for base in bases), f"{source}: {name}"
 
 
 @pytest.mark.parametrize("text", code("yaml"))
