@@ -4,8 +4,8 @@
     generators held back        >= down_at of a window, `patience` windows in a row:  one fewer
 
 Held back means blocked by admission: they are ahead of the learner as far as the staleness bound lets them.
-Both at once means that the bound, not the number of generators, is what limits: nothing changes.
-After a change the count of windows begins anew, so the effect is seen before the next step.
+Both at once means that the bound, not the number of generators, is the limit: nothing changes.
+After a change the count of windows starts again, so the effect is seen before the next step.
 """
 
 from __future__ import annotations
@@ -17,73 +17,55 @@ from typing import Any
 from actors.config import AutoscaleConfig
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums since the start, in seconds: the learner's wait, the generators' lives and their blocked time."""
+
+    learner_waited: float
+    blocked: float
+    alive: float
+
+    @classmethod
+    def of(cls, learner_waited: float, reports: Iterable[Mapping[str, Any]]) -> Totals:
+        """Sum the last report of every generator that ever was; those that never served count nothing."""
+        served = [report for report in reports if "idle_seconds" in report]
+        blocked = sum(report["idle_seconds"].get("backpressure", 0.0) for report in served)
+        return cls(learner_waited, blocked, sum(report["seconds"] for report in served))
+
+
 class Autoscaler:
-    """The law with its memory. ``target`` is what it asks for now."""
-
-    config: AutoscaleConfig
-    target: int
-    starved: int = 0
-    blocked: int = 0
-
-    def observe(self, learner_waited: float, generators_blocked: float) -> int:
-        """One window's shares (0 to 1) of time; returns the new target, always within the bounds."""
-        up = learner_waited >= self.config.up_at
-        down = generators_blocked >= self.config.down_at
-        self.starved = self.starved + 1 if up and not down else 0
-        self.blocked = self.blocked + 1 if down and not up else 0
-        wanted = self.target
-        if self.starved >= self.config.patience:
-            wanted += 1
-        elif self.blocked >= self.config.patience:
-            wanted -= 1
-        wanted = min(max(wanted, self.config.least), self.config.most)
-        if wanted != self.target:
-            self.target, self.starved, self.blocked = wanted, 0, 0
-        return self.target
-
-
-@dataclass
-class Windows:
-    """Cuts running totals into windows for an Autoscaler. Times: one monotonic clock, in seconds."""
-
-    scaler: Autoscaler
-    begun: float
-    waited: float = 0.0
-    blocked: float = 0.0
-    alive: float = 0.0
-
-    def feed(self, now: float, waited: float, blocked: float, alive: float) -> int:
-        """The target, after the totals so far, which never go down: seconds that the learner waited; that
-        generators were held back by admission, and that they lived, both summed over them."""
-        seconds = now - self.begun
-        if seconds < self.scaler.config.window_seconds:
-            return self.scaler.target
-        lived = alive - self.alive
-        learner_share = (waited - self.waited) / seconds
-        blocked_share = (blocked - self.blocked) / lived if lived > 0 else 0.0
-        self.begun, self.waited, self.blocked, self.alive = now, waited, blocked, alive
-        return self.scaler.observe(learner_share, blocked_share)
-
-
-class Autoscaling:
-    """The law applied to what the generators of a fleet report."""
+    """The law above, with its memory. Times: one monotonic clock, in seconds."""
 
     def __init__(self, config: AutoscaleConfig) -> None:
         self._config = config
-        self._windows: Windows | None = None
+        self._window: tuple[float, Totals] | None = None
+        self._starved = 0
+        self._blocked = 0
 
-    def target(
-        self, now: float, target: int, learner_waited: float, reports: Iterable[Mapping[str, Any]]
-    ) -> int:
-        """How many generators there should be, where ``target`` are wanted so far.
+    def target(self, now: float, target: int, totals: Totals) -> int:
+        """Return how many generators there should be, where ``target`` are wanted so far."""
+        if self._window is None:
+            self._window = now, totals
+        begun, before = self._window
+        if (seconds := now - begun) < self._config.window_seconds:
+            return target
+        self._window = now, totals
+        lived = totals.alive - before.alive
+        blocked = (totals.blocked - before.blocked) / lived if lived > 0 else 0.0
+        return self.observe(target, (totals.learner_waited - before.learner_waited) / seconds, blocked)
 
-        learner_waited: seconds so far, in all. reports: the last one of every generator that ever was.
-        """
-        given = [report for report in reports if "idle_seconds" in report]
-        blocked = sum(report["idle_seconds"].get("backpressure", 0.0) for report in given)
-        alive = sum(report["seconds"] for report in given)
-        if self._windows is None:
-            self._windows = Windows(Autoscaler(self._config, target), now, learner_waited, blocked, alive)
-        self._windows.scaler.target = target
-        return self._windows.feed(now, learner_waited, blocked, alive)
+    def observe(self, target: int, learner_waited: float, generators_blocked: float) -> int:
+        """Return the target after a window with these shares (0 to 1) of time, always within the bounds."""
+        up = learner_waited >= self._config.up_at
+        down = generators_blocked >= self._config.down_at
+        self._starved = self._starved + 1 if up and not down else 0
+        self._blocked = self._blocked + 1 if down and not up else 0
+        wanted = target
+        if self._starved >= self._config.patience:
+            wanted += 1
+        elif self._blocked >= self._config.patience:
+            wanted -= 1
+        wanted = min(max(wanted, self._config.least), self._config.most)
+        if wanted != target:
+            self._starved = self._blocked = 0
+        return wanted

@@ -1,4 +1,4 @@
-"""EvaluationEngine: a generator of its own for benchmarks, which takes no part in training."""
+"""EvaluationEngine: a generator for benchmarks only, which takes no part in training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import ray
 
-from actors.fleet.handle import Borrowed, Member, outcome
+from actors.fleet.evaluation_job import EvaluationJob
+from actors.fleet.handle import GeneratorHandle, poll
 from actors.fleet.healing import GeneratorDied
 from actors.generator.spec import GeneratorSpec, ServeMetrics, StartGenerator, start_generator
 from actors.sampling.benchmark import Benchmark
@@ -18,7 +19,7 @@ SLOT = 999
 
 
 class EvaluationEngine:
-    """Lends what a Fleet lends, from an engine that is started at once, and anew after its death."""
+    """Runs evaluations in place of a Fleet, on a generator of its own that is replaced when it dies."""
 
     def __init__(
         self,
@@ -29,45 +30,44 @@ class EvaluationEngine:
         self._spec = spec
         self._serve_metrics = serve_metrics
         self._start_generator = start
-        self._member: Member | None = self._create()
+        self._handle: GeneratorHandle | None = self._create()
 
-    def _create(self) -> Member:
-        return Member.create(self._spec, SLOT, self._serve_metrics, self._start_generator)
+    def _create(self) -> GeneratorHandle:
+        return GeneratorHandle.create(self._spec, SLOT, self._serve_metrics, self._start_generator)
 
-    def borrow(
+    def start_evaluation(
         self,
         version: PolicyVersion,
         benchmarks: Sequence[Benchmark],
         seconds: float,
         alone_seconds: float | None = None,
-    ) -> list[Borrowed]:
-        """As Fleet.borrow; empty while it starts. Raises GeneratorDied where it died, or did not start: the
-        next call starts it anew."""
-        member = self._member = self._member or self._create()
-        if member.state == "starting" and not self._serves(member):
-            return []
-        if (ended := outcome(member.done)) is not None:
+    ) -> EvaluationJob | None:
+        """As Fleet.start_evaluation; None while it starts. Raises GeneratorDied if it died or did not start:
+        the next call starts a new one."""
+        handle = self._handle = self._handle or self._create()
+        if handle.state == "starting" and not self._started(handle):
+            return None
+        if (ended := poll(handle.run_call)) is not None:
             self.close()
-            raise GeneratorDied(f"{member.name}: {ended[1]}")
-        return [Borrowed.ask(member, version, benchmarks, seconds)]
+            raise GeneratorDied(f"{handle.name}: {ended.error}")
+        return EvaluationJob.start(handle, version, benchmarks, seconds)
 
-    def _serves(self, member: Member) -> bool:
-        started = outcome(member.starting)
-        config = self._spec.actors
-        if started is None:
-            if time.monotonic() - member.started_at < config.engine.start_seconds + config.ray_seconds:
-                return False
-            reason = f"{member.name} did not start in time; free in Ray: {ray.available_resources()}"
-        elif started[1] is None:
-            member.follow()
+    def _started(self, handle: GeneratorHandle) -> bool:
+        started = poll(handle.start_call)
+        if started is not None and started.error is None:
+            handle.mark_evaluation_only()
             return True
+        if started is not None:
+            reason = f"{handle.name} did not start: {started.error}"
+        elif handle.start_timed_out(time.monotonic(), self._spec.actors):
+            reason = f"{handle.name} did not start in time; free in Ray: {ray.available_resources()}"
         else:
-            reason = f"{member.name} did not start: {started[1]}"
+            return False
         self.close()
         raise GeneratorDied(reason)
 
     def close(self) -> None:
         """End its process, engine included; safe to repeat."""
-        if self._member is not None:
-            self._member.kill()
-        self._member = None
+        if self._handle is not None:
+            self._handle.kill()
+        self._handle = None

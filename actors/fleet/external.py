@@ -20,7 +20,7 @@ from typing import Any
 import redis
 import structlog
 
-from actors.generator.registry import Roster
+from actors.generator.registry import FleetRegistry
 from actors.generator.spec import GeneratorSpec, ServeMetrics, StartGenerator, start_generator
 from actors.weights.locate import check_outside
 from buffer.backend.embedded import RedisUnusable, connect
@@ -53,7 +53,7 @@ def join_run(
     """
     if access.url is None:
         raise RedisUnusable("no address of a Redis was given: --redis redis://host:6379/0")
-    text = Roster(connect(access), run).spec()
+    text = FleetRegistry(connect(access), run).spec()
     if text is None:
         raise NoSuchRun(f"this Redis has no run {run!r}: check --run, and that its driver has started")
     spec = GeneratorSpec.model_validate_json(text)
@@ -78,7 +78,7 @@ def supervise(spec: GeneratorSpec, module: str, *arguments: str) -> int:
     client = connect(spec.buffer.redis, spec.redis_url)
     try:
         starting = int(spec.engine_config().start_seconds) + READING_SECONDS
-        slot, name = Roster(client, spec.run).take_slot(starting)
+        slot, name = FleetRegistry(client, spec.run).take_slot(starting)
     except redis.RedisError as error:
         raise RedisUnusable(f"redis gave this generator no slot: {error}") from error
     try:
@@ -91,9 +91,9 @@ def _sign_off(client: redis.Redis, spec: GeneratorSpec, slot: int, name: str) ->
     """Its process is gone: free its groups and its slot now. Without Redis their deadlines do it."""
     try:
         GeneratorBuffer(RunState(client, spec.run, spec.buffer)).release(name)
-        roster = Roster(client, spec.run)
-        roster.leave(name)
-        roster.free_slot(slot, name)
+        registry = FleetRegistry(client, spec.run)
+        registry.remove(name)
+        registry.free_slot(slot, name)
     except (redis.RedisError, BufferRefusal) as error:
         log.warning("generator not signed off", name=name, error=str(error))
 

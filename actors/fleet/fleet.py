@@ -1,4 +1,4 @@
-"""The generators of one run: started, healed, scaled, asked, drained. Driven by one thread of the driver."""
+"""The generators of one run: started, healed, scaled, drained. Driven by one thread of the driver."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import ray
 import structlog
 
-from actors.fleet.autoscale import Autoscaling
-from actors.fleet.handle import Borrowed, Member, gather, outcome
-from actors.fleet.healing import GeneratorDied, SlotHealth
-from actors.fleet.slots import Slots
-from actors.generator.registry import Roster
-from actors.generator.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, StartGenerator, start_generator
-from actors.sampling.benchmark import AnswerRows, Benchmark, part
+from actors.fleet.autoscale import Autoscaler, Totals
+from actors.fleet.evaluation_job import EvaluationJob
+from actors.fleet.handle import CallResult, GeneratorHandle, poll
+from actors.fleet.healing import GeneratorDied, SlotHealth, Slots
+from actors.generator.registry import FleetRegistry
+from actors.generator.spec import GeneratorSpec, ServeMetrics, StartGenerator, start_generator
+from actors.sampling.benchmark import Benchmark, BenchmarkAnswers, shard
 from buffer.backend.embedded import connect
 from buffer.records.versions import PolicyVersion
 from buffer.store.generator_side import GeneratorBuffer
@@ -27,8 +27,8 @@ log = structlog.get_logger()
 class Fleet:
     """Keeps as many generators alive as are wanted.
 
-    ``check`` is the whole of it, called about once a second: it takes in what started, ended or stands still,
-    replaces the dead after a pause, and follows the target. It never waits.
+    ``check``, called about once a second, does all of it: it polls the generators, replaces dead and stuck
+    ones after a pause (the law: healing.py), and follows the target. It never blocks.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class Fleet:
         self._serve_metrics = serve_metrics
         client = connect(spec.buffer.redis, spec.redis_url)
         self._buffer = GeneratorBuffer(RunState(client, spec.run, spec.buffer))
-        self._roster = Roster(client, spec.run)
-        self._roster.forget_target()
         self._shared_spec = spec.shared()
-        self._roster.save_spec(self._shared_spec)
+        self._registry = FleetRegistry(client, spec.run)
+        self._registry.forget_target()
+        self._registry.save_spec(self._shared_spec)
         self._target = 0
-        self._members: list[Member] = []
+        self._handles: list[GeneratorHandle] = []
         self._slots = Slots(spec.actors.healing)
-        self._last: dict[str, Mapping[str, Any]] = {}
+        self._last_reports: dict[str, Mapping[str, Any]] = {}
         autoscale = spec.actors.autoscale
-        self._autoscaling = None if autoscale is None else Autoscaling(autoscale)
-        self._asked_for: int | None = None
+        self._autoscaler = None if autoscale is None else Autoscaler(autoscale)
+        self._requested: int | None = None
 
     def start(self, count: int, seconds: float) -> None:
         """Start ``count`` generators and wait until each serves or has failed.
@@ -62,196 +62,190 @@ class Fleet:
         deadline = time.monotonic() + seconds
         self._target = count
         self.check()
-        while any(member.state == "starting" for member in self._members):
+        while starting := self._in_state("starting"):
             if time.monotonic() > deadline:
                 self._start_too_slow(seconds)
                 return
-            ray.wait([m.starting for m in self._members if m.state == "starting"], timeout=1.0)
-            self._take_in(time.monotonic())
-        if count and not self._members:
+            ray.wait([handle.start_call for handle in starting], timeout=1.0)
+            self._poll_generators(time.monotonic())
+        if count and not self._handles:
             raise GeneratorDied(next(health.reason for health in self._slots.health.values()))
 
     def _start_too_slow(self, seconds: float) -> None:
-        names = ", ".join(member.name for member in self._members if member.state == "starting")
+        names = ", ".join(handle.name for handle in self._in_state("starting"))
         text = f"{names} did not start within {seconds:.0f} s; free in Ray: {ray.available_resources()}"
-        if not any(member.state == "ready" for member in self._members):
+        if not self._in_state("ready"):
             raise TimeoutError(text)
         log.warning("generators are slow to start", detail=text)
 
-    def scale(self, generators: int) -> None:
-        """Want that many generators from now on; slots that were given up are tried again."""
-        self._slots.forgive()
-        self._target = generators
-
-    def autoscale(self, learner_waited: float) -> None:
-        """Follow who waits for whom, where the config asks for it. Call after ``check``.
-
-        learner_waited: seconds that the learner has waited for data so far, in all.
-        """
-        if self._autoscaling is None:
-            return
-        target = self._autoscaling.target(time.monotonic(), self._target, learner_waited, self._last.values())
-        if target != self._target:
-            log.info("autoscaling", generators=target, before=self._target)
-            self._target = target
+    def _in_state(self, state: str) -> list[GeneratorHandle]:
+        return [handle for handle in self._handles if handle.state == state]
 
     @property
     def target(self) -> int:
         """How many generators are wanted."""
         return self._target
 
+    def scale(self, generators: int) -> None:
+        """Set the target; slots that were given up are tried again."""
+        self._slots.forgive()
+        self._target = generators
+
+    def autoscale(self, learner_waited: float) -> None:
+        """Adjust the target by who waits for whom, if the config asks for it. Call after ``check``.
+
+        learner_waited: seconds that the learner has waited for data so far, in all.
+        """
+        if self._autoscaler is None:
+            return
+        totals = Totals.of(learner_waited, self._last_reports.values())
+        target = self._autoscaler.target(time.monotonic(), self._target, totals)
+        if target != self._target:
+            log.info("autoscaling", generators=target, before=self._target)
+            self._target = target
+
     def check(self) -> None:
-        """One look after the fleet. Raises GeneratorDied when no wanted slot has any hope left."""
+        """Poll, heal and scale once. Raises GeneratorDied when every wanted slot is given up."""
         now = time.monotonic()
-        self._roster.keep_spec(self._shared_spec)
-        asked = self._roster.target()
-        if asked is not None and asked != self._asked_for:
-            self._asked_for = asked
-            self.scale(asked)
-        self._take_in(now)
-        self._slots.release_ghosts(self._buffer.release, now)
+        self._registry.keep_spec(self._shared_spec)
+        requested = self._registry.target()
+        if requested is not None and requested != self._requested:
+            self._requested = requested
+            self.scale(requested)
+        self._poll_generators(now)
+        self._slots.release_killed(self._buffer.release, now)
         self._fill(now)
         self._shrink()
-        self._raise_if_hopeless()
+        self._raise_if_exhausted()
 
-    def _raise_if_hopeless(self) -> None:
-        """Generators from outside the fleet are a hope too; with a target of 0 the learner waits for them."""
-        reason = self._slots.hopeless(range(self._target))
-        if reason is not None and not self._members and not self._roster.reports():
+    def _raise_if_exhausted(self) -> None:
+        """Do not raise while external generators serve, nor at a target of 0: the learner waits for them."""
+        reason = self._slots.exhausted_reason(range(self._target))
+        if reason is not None and not self._handles and not self._registry.reports():
             raise GeneratorDied(reason)
 
-    def _ask(self) -> None:
-        for member in self._members:
-            member.ask()
-            if member.report:
-                self._last[member.name] = member.report
+    def _poll_reports(self) -> None:
+        for handle in self._handles:
+            handle.poll_report()
+            if handle.report:
+                self._last_reports[handle.name] = handle.report
 
-    def _take_in(self, now: float) -> None:
-        self._ask()
-        for member in list(self._members):
-            if member.state == "starting":
-                self._take_in_start(member, now)
-            elif (ended := outcome(member.done)) is not None:
-                self._take_in_end(member, ended, now)
-            elif member.feel(now) > self._spec.actors.healing.stuck_seconds:
-                self._lost(member, f"{member.name} stood still for {member.feel(now):.0f} s", now)
+    def _poll_generators(self, now: float) -> None:
+        self._poll_reports()
+        stuck_seconds = self._spec.actors.healing.stuck_seconds
+        for handle in list(self._handles):
+            if handle.state == "starting":
+                self._poll_start(handle, now)
+            elif (ended := poll(handle.run_call)) is not None:
+                self._on_exit(handle, ended, now)
+            elif (stalled := handle.stalled_seconds(now)) > stuck_seconds:
+                self._lost(handle, f"{handle.name} stood still for {stalled:.0f} s", now)
 
-    def _take_in_start(self, member: Member, now: float) -> None:
-        started = outcome(member.starting)
+    def _poll_start(self, handle: GeneratorHandle, now: float) -> None:
+        started = poll(handle.start_call)
         if started is None:
-            config = self._spec.actors
-            if now - member.started_at > config.engine.start_seconds + config.ray_seconds:
-                self._lost(member, f"{member.name} did not start in time", now)
-        elif started[1] is not None:
-            self._lost(member, f"{member.name} did not start: {started[1]}", now)
+            if handle.start_timed_out(now, self._spec.actors):
+                self._lost(handle, f"{handle.name} did not start in time", now)
+        elif started.error is not None:
+            self._lost(handle, f"{handle.name} did not start: {started.error}", now)
         else:
-            member.serve(now)
-            log.info("generator serves", name=member.name, slot=member.slot)
+            handle.mark_ready(now)
+            log.info("generator serves", name=handle.name, slot=handle.slot)
 
-    def _take_in_end(self, member: Member, ended: tuple[Any, str | None], now: float) -> None:
-        report, error = ended
-        if error is not None:
-            self._lost(member, f"{member.name}: {error}", now)
+    def _on_exit(self, handle: GeneratorHandle, ended: CallResult[Mapping[str, Any]], now: float) -> None:
+        if ended.error is not None:
+            self._lost(handle, f"{handle.name}: {ended.error}", now)
             return
-        self._last[member.name] = report
-        self._members.remove(member)
-        member.kill()
+        self._last_reports[handle.name] = ended.value or handle.report
+        self._handles.remove(handle)
+        handle.kill()
 
-    def _lost(self, member: Member, reason: str, now: float) -> None:
-        """Give its groups to others and plan its replacement."""
-        served = now - member.started_at if member.state != "starting" else 0.0
-        self._slots.lost(member.slot, member.name, reason, now, served)
-        self._members.remove(member)
-        member.kill()
-        self._roster.leave(member.name)
+    def _lost(self, handle: GeneratorHandle, reason: str, now: float) -> None:
+        """Kill it, and record the failure: its leases are released and its replacement is planned."""
+        served = now - handle.started_at if handle.state != "starting" else 0.0
+        self._slots.lost(handle.slot, handle.name, reason, now, served)
+        self._handles.remove(handle)
+        handle.kill()
+        self._registry.remove(handle.name)
 
     def _fill(self, now: float) -> None:
-        taken = {member.slot for member in self._members}
+        taken = {handle.slot for handle in self._handles}
         for slot in range(self._target):
             if slot not in taken and self._slots.of(slot).may_start(now):
-                self._members.append(
-                    Member.create(self._spec, slot, self._serve_metrics, self._start_generator)
+                self._handles.append(
+                    GeneratorHandle.create(self._spec, slot, self._serve_metrics, self._start_generator)
                 )
 
     def _shrink(self) -> None:
-        for member in list(self._members):
-            if member.slot < self._target:
-                continue
-            if member.state == "starting":
-                self._members.remove(member)
-                member.kill()
-            elif member.state == "ready":
-                log.info("generator drains", name=member.name, slot=member.slot)
-                member.drain("scaled down")
+        for handle in [handle for handle in self._handles if handle.slot >= self._target]:
+            if handle.state == "starting":
+                self._handles.remove(handle)
+                handle.kill()
+            elif handle.state == "ready":
+                log.info("generator drains", name=handle.name, slot=handle.slot)
+                handle.drain("scaled down")
 
     def reports(self) -> list[Mapping[str, Any]]:
-        """What each living generator last said of itself, those outside the fleet included.
-
-        This moment's answers are not waited for.
-        """
-        self._ask()
-        return [*(member.report for member in self._members if member.report), *self._roster.outside()]
+        """Return the last report of each living generator, external ones included, without waiting."""
+        self._poll_reports()
+        own = [handle.report for handle in self._handles if handle.report]
+        return [*own, *self._registry.external_reports()]
 
     def health(self) -> dict[int, SlotHealth]:
-        """The failures by slot."""
+        """Return the failures by slot."""
         return dict(self._slots.health)
 
     def wait_for(self, version: PolicyVersion, seconds: float) -> None:
         """Wait until every generator serves ``version`` or newer. Raises GeneratorDied, TimeoutError."""
         deadline = time.monotonic() + seconds
-        while behind := [member for member in self._members if _version(member.report) < version]:
+        while behind := [handle for handle in self._handles if handle.version < version]:
             if time.monotonic() > deadline:
-                loaded = {member.name: str(_version(member.report)) for member in behind}
+                loaded = {handle.name: str(handle.version) for handle in behind}
                 raise TimeoutError(f"weights {version} not loaded within {seconds:.0f} s by {loaded}")
             self._buffer.state.wait(0.2)
             self.check()
 
-    def borrow(
+    def start_evaluation(
         self,
         version: PolicyVersion,
         benchmarks: Sequence[Benchmark],
         seconds: float,
         alone_seconds: float | None = None,
-        most: int = 1,
-    ) -> list[Borrowed]:
-        """Have at most so many generators answer on ``version`` or newer, each benchmark's rows shared out.
+    ) -> EvaluationJob | None:
+        """Start an evaluation of ``version`` or newer on one generator; None if none is ready.
 
-        Does not wait; the list is empty where none is ready. seconds: after which they give up;
-        alone_seconds: the same while only one is ready, as the learner waits for it.
+        seconds: its time budget. alone_seconds: the budget while only one is ready: the learner waits for it.
         """
-        ready = [member for member in self._members if member.state == "ready"]
+        ready = self._in_state("ready")
+        if not ready:
+            return None
         if len(ready) == 1 and alone_seconds is not None:
             seconds = min(seconds, alone_seconds)
-        lent = sorted(ready, key=lambda member: member.slot)[:most]  # the last slots are the first to leave
-        return [
-            Borrowed.ask(member, version, [part(each, i, len(lent)) for each in benchmarks], seconds)
-            for i, member in enumerate(lent)
-        ]
+        first = min(ready, key=lambda handle: handle.slot)  # the last slots are the first to be drained
+        return EvaluationJob.start(first, version, benchmarks, seconds)
 
-    def answers(self, version: PolicyVersion, benchmark: Benchmark, seconds: float) -> AnswerRows:
-        """Of all generators together. Raises GeneratorDied, TimeoutError."""
-        borrowed = self.borrow(version, [benchmark], seconds, most=len(self._members))
-        if not borrowed:
+    def answers(self, version: PolicyVersion, benchmark: Benchmark, seconds: float) -> BenchmarkAnswers:
+        """Return the answers of all generators, one shard each. Raises GeneratorDied, TimeoutError."""
+        ready = self._in_state("ready")
+        if not ready:
             raise GeneratorDied("no generator is ready to evaluate on")
-        return [row for _, (rows,) in gather(borrowed, seconds) for row in rows]
+        deadline = time.monotonic() + seconds
+        jobs = [
+            EvaluationJob.start(handle, version, [shard(benchmark, index, len(ready))], seconds)
+            for index, handle in enumerate(ready)
+        ]
+        answered = [job.wait(max(0.0, deadline - time.monotonic())) for job in jobs]
+        return [row for answers in answered for rows in answers.benchmarks for row in rows]
 
     def stop(self, seconds: float) -> None:
         """Drain all and wait; what has not ended by then is killed, engine processes included."""
         self._target = 0
-        for member in self._members:
-            if member.state == "ready":
-                member.drain("the run ends")
-        running = [member.done for member in self._members if member.done is not None]
+        for handle in self._in_state("ready"):
+            handle.drain("the run ends")
+        running = [handle.run_call for handle in self._handles if handle.run_call is not None]
         if running:
             ray.wait(running, num_returns=len(running), timeout=seconds)
-        for member in list(self._members):
-            ended = outcome(member.done) if member.done is not None else None
-            if ended is not None and ended[0] is not None:
-                self._last[member.name] = ended[0]
-            member.kill()
-            self._roster.leave(member.name)
-        self._members.clear()
-
-
-def _version(report: Mapping[str, Any]) -> PolicyVersion:
-    return PolicyVersion.parse(report.get("version", str(UNANNOUNCED)))
+        for handle in self._handles:
+            handle.kill()
+            self._registry.remove(handle.name)
+        self._handles.clear()

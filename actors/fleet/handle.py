@@ -1,4 +1,4 @@
-"""One generator as a Ray actor, and how the fleet sees it."""
+"""One generator as a Ray actor, and the driver's handle on it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import ray
 
-from actors.fleet.healing import GeneratorDied, Pulse
+from actors.config import ActorsConfig
+from actors.fleet.healing import LivenessProbe
 from actors.generator.generator import Generator
-from actors.generator.registry import life_of
-from actors.generator.spec import GeneratorSpec, ServeMetrics, StartGenerator
-from actors.sampling.benchmark import AnswerRows, Benchmark
+from actors.generator.registry import new_name
+from actors.generator.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, StartGenerator
+from actors.sampling.benchmark import Answers, Benchmark
 from buffer.records.versions import PolicyVersion
+
+T = TypeVar("T")
 
 State = Literal["starting", "ready", "draining"]
 
-LATE_SECONDS = 30.0
-"""After its own deadline a generator may take this long to say so."""
-
-Answers = tuple[PolicyVersion, list[AnswerRows]]
-"""The weights that gave them, and the answers to each benchmark."""
-
 
 class GeneratorActor:
-    """The process around one Generator. vLLM runs inside it, so its engine processes die with it."""
+    """The Ray actor around one Generator; vLLM's processes are its children and die with it."""
 
     def __init__(
         self,
@@ -45,11 +42,11 @@ class GeneratorActor:
         self._generator: Generator | None = None
 
     async def start(self) -> None:
-        """Load the model. Raises whatever says what to fix."""
+        """Build the Generator and load the model; raises what ``start_generator`` raises."""
         self._generator = await self._start(self._spec, self._name, self._slot, self._serve_metrics)
 
     async def run(self) -> Mapping[str, Any]:
-        """Generate until drained or stopped; the last report."""
+        """Generate until drained or stopped; returns the last report."""
         generator = self._started()
         try:
             await generator.run()
@@ -58,15 +55,15 @@ class GeneratorActor:
         return generator.report()
 
     async def follow(self) -> None:
-        """Load the weights that come, and do nothing with them until it is asked to evaluate."""
+        """Load new weights as they are announced, and sample only for evaluations."""
         await self._started().follow()
 
     async def drain(self, reason: str) -> None:
-        """Lease nothing more and end when the groups in flight are done."""
+        """Stop leasing; ``run`` returns when the groups in flight are finished."""
         self._started().drain(reason)
 
     async def report(self) -> Mapping[str, Any]:
-        """The generator's report; before it has started only who and where it is."""
+        """Return the generator's report; before it has started, only its name, slot and node."""
         if self._generator is None:
             node = socket.gethostname()
             return {"name": self._name, "slot": self._slot, "node": node, "state": "starting"}
@@ -75,7 +72,7 @@ class GeneratorActor:
     async def evaluate(
         self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
     ) -> Answers:
-        """Borrow the engine: as Generator.evaluate."""
+        """See Generator.evaluate."""
         return await self._started().evaluate(version, benchmarks, seconds)
 
     def _started(self) -> Generator:
@@ -84,28 +81,52 @@ class GeneratorActor:
         return self._generator
 
 
+@dataclass(frozen=True, slots=True)
+class CallResult(Generic[T]):
+    """What a finished remote call returned, or the text of the error that ended it."""
+
+    value: T | None = None
+    error: str | None = None
+
+
+def poll(reference: Any) -> CallResult[Any] | None:
+    """Return the result of a remote call; None while it is running."""
+    done, _ = ray.wait([reference], timeout=0)
+    if not done:
+        return None
+    try:
+        return CallResult(ray.get(reference))
+    except ray.exceptions.RayTaskError as error:
+        return CallResult(error=f"{error.cause or error}")
+    except ray.exceptions.RayError as error:
+        return CallResult(error=f"{error}")
+
+
 @dataclass(eq=False)
-class Member:
-    """One life of one generator, as the driver sees it. Times: the driver's monotonic clock."""
+class GeneratorHandle:
+    """One life of one generator, as the driver sees it. Times: the driver's monotonic clock.
+
+    ``start_call``, ``run_call`` and ``report_call`` are the remote calls under way.
+    """
 
     slot: int
     name: str
     actor: Any
-    starting: Any
+    start_call: Any
     started_at: float
     state: State = "starting"
-    done: Any = None
+    run_call: Any = None
+    report_call: Any = None
     report: Mapping[str, Any] = field(default_factory=dict)
-    asked: Any = None
-    pulse: Pulse = field(default_factory=Pulse)
+    probe: LivenessProbe = field(default_factory=LivenessProbe)
 
     @classmethod
     def create(
         cls, spec: GeneratorSpec, slot: int, serve_metrics: ServeMetrics | None, start: StartGenerator
-    ) -> Member:
-        """Ask Ray for the actor; it starts when its resources are free. Does not wait."""
+    ) -> GeneratorHandle:
+        """Create the actor without waiting; it starts when Ray finds its resources."""
         config = spec.actors
-        name = life_of(slot)
+        name = new_name(slot)
         actor = (
             ray.remote(GeneratorActor)
             .options(
@@ -119,17 +140,22 @@ class Member:
         )
         return cls(slot, name, actor, actor.start.remote(), time.monotonic())
 
-    def serve(self, now: float) -> None:
-        """It has started: let it generate."""
-        self.state, self.done, self.started_at = "ready", self.actor.run.remote(), now
-        self.pulse = Pulse(beat_at=now, progress_at=now)
+    @property
+    def version(self) -> PolicyVersion:
+        """The weights that it reported last."""
+        return PolicyVersion.parse(self.report.get("version", str(UNANNOUNCED)))
 
-    def follow(self) -> None:
-        """It has started: let it keep to the newest weights, and generate nothing."""
-        self.state, self.done = "ready", self.actor.follow.remote()
+    def mark_ready(self, now: float) -> None:
+        """Let a generator that has started lease and sample."""
+        self.state, self.run_call, self.started_at = "ready", self.actor.run.remote(), now
+        self.probe = LivenessProbe(beat_at=now, progress_at=now)
+
+    def mark_evaluation_only(self) -> None:
+        """Let a generator that has started track new weights, but sample only for evaluations."""
+        self.state, self.run_call = "ready", self.actor.follow.remote()
 
     def drain(self, reason: str) -> None:
-        """Let it finish what it has."""
+        """Let it finish the groups in flight and end."""
         self.state = "draining"
         self.actor.drain.remote(reason)
 
@@ -137,95 +163,23 @@ class Member:
         """End its process, engine included."""
         ray.kill(self.actor, no_restart=True)
 
-    def ask(self) -> None:
-        """Ask for a report if none is under way; take in the answer when it is there."""
-        if self.asked is None:
-            self.asked = self.actor.report.remote()
-        done, _ = ray.wait([self.asked], timeout=0)
-        if done:
-            try:
-                self.report = ray.get(self.asked)
-            except ray.exceptions.RayError:
-                return  # it died: `outcome` has its error text
-            finally:
-                self.asked = None
+    def poll_report(self) -> None:
+        """Store the report if one has arrived; request one if none is under way."""
+        if self.report_call is None:
+            self.report_call = self.actor.report.remote()
+        if (result := poll(self.report_call)) is not None:
+            self.report_call = None
+            self.report = result.value or self.report  # an error: it died, `run_call` has the text
 
-    def feel(self, now: float) -> float:
-        """Seconds that its heartbeat or its work has stood still; 0 unless it serves."""
-        if self.state == "starting" or "beat" not in self.report:
-            return 0.0 if self.state == "starting" else self.pulse.standstill(now)
-        busy = self.report["groups_in_flight"] > 0
-        self.pulse.feel(self.report["beat"], self.report["progress"], busy, now)
-        return self.pulse.standstill(now)
+    def start_timed_out(self, now: float, config: ActorsConfig) -> bool:
+        """Whether it has been starting for longer than Ray and the engine may take together."""
+        return now - self.started_at > config.ray_seconds + config.engine.start_seconds
 
-
-def outcome(reference: Any) -> tuple[Any, str | None] | None:
-    """What a finished call returned and the error text it ended with; None while it is under way."""
-    done, _ = ray.wait([reference], timeout=0)
-    if not done:
-        return None
-    try:
-        return ray.get(reference), None
-    except ray.exceptions.RayTaskError as error:
-        return None, f"{error.cause or error}"
-    except ray.exceptions.RayError as error:
-        return None, f"{error}"
-
-
-@dataclass(frozen=True)
-class Borrowed:
-    """A generator that answers benchmarks, beside its work if it has any. deadline: by the driver's clock."""
-
-    name: str
-    answering: Any
-    serving: Any
-    deadline: float
-
-    @classmethod
-    def ask(
-        cls, member: Member, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
-    ) -> Borrowed:
-        """Does not wait."""
-        answering = member.actor.evaluate.remote(version, benchmarks, seconds)
-        return cls(member.name, answering, member.done, time.monotonic() + seconds + LATE_SECONDS)
-
-    def outcome(self) -> tuple[Answers | None, str | None] | None:
-        """Its answers, or why there are none; None while it answers."""
-        if (ended := outcome(self.answering)) is not None:
-            return ended
-        if (left := outcome(self.serving)) is not None:
-            return None, left[1] or "it left"
-        return (None, "it did not answer in time") if self.late else None
-
-    @property
-    def late(self) -> bool:
-        """Whether even its giving up would have been heard of by now."""
-        return time.monotonic() > self.deadline
-
-    @property
-    def slow(self) -> bool:
-        """Whether it had all the time that it was given."""
-        return time.monotonic() >= self.deadline - LATE_SECONDS
-
-    def wait(self, seconds: float) -> None:
-        """Until it has ended, at most."""
-        ray.wait([self.answering], timeout=seconds)
-
-    def cancel(self) -> None:
-        """Let it go back to its work."""
-        ray.cancel(self.answering)
-
-
-def gather(borrowed: Sequence[Borrowed], seconds: float) -> list[Answers]:
-    """Wait for all of them. Raises TimeoutError, or GeneratorDied with the error text."""
-    deadline = time.monotonic() + seconds
-    answers: list[Answers] = []
-    for each in borrowed:
-        each.wait(max(0.0, deadline - time.monotonic()))
-        ended = each.outcome()
-        if ended is None:
-            raise TimeoutError(f"{each.name} did not answer a benchmark within {seconds:.0f} s")
-        if ended[0] is None:
-            raise GeneratorDied(f"{each.name}: {ended[1]}")
-        answers.append(ended[0])
-    return answers
+    def stalled_seconds(self, now: float) -> float:
+        """Return how long its heartbeat or its work has stood still; 0 while it starts."""
+        if self.state == "starting":
+            return 0.0
+        if "beat" in self.report:
+            busy = self.report["groups_in_flight"] > 0
+            self.probe.update(self.report["beat"], self.report["progress"], busy, now)
+        return self.probe.stalled_seconds(now)

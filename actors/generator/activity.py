@@ -4,51 +4,82 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from actors.generator.idle import Cause, IdleClock
+from buffer.prompts.pool import Refusal
+
+Cause = Literal["start", "backpressure", "starved", "sync", "paused", "stopping"]
+"""Why no response is being sampled. start: nothing leased yet. backpressure: admission refused, the learner
+has to catch up. starved: no prompt is left. sync: weights are being fetched or loaded. paused, stopping: the
+run is."""
+
+IDLE_CAUSES: dict[Refusal | None, Cause] = {
+    "admission": "backpressure",
+    "stale": "sync",
+    "stopping": "stopping",
+    "exhausted": "starved",
+    "paused": "paused",
+    None: "starved",
+}
+"""The cause of idleness after a lease was refused for this reason (None: granted)."""
 
 
 class Activity:
-    """Counts from its making on. ``report`` and ``idle_seconds`` from any thread."""
+    """Counters of one generator; they start at construction.
+
+    ``report`` and ``idle_seconds`` may be called from any thread, the rest from one.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """now: a monotonic clock, in seconds."""
         self._now = now
-        self._begun = now()
-        self._idle = IdleClock(self._begun)
+        self._begun = self._since = now()
+        self._idle: dict[str, float] = {}
+        self._cause: Cause = "start"
         self._running = 0
         self.responses = 0
         self.tokens = 0
 
     def running(self, change: int) -> None:
-        """So many more (or fewer) responses are being sampled."""
+        """Add to the number of groups being sampled."""
+        self._book()
         self._running += change
-        self.note()
 
     def sampled(self, tokens: int) -> None:
-        """A response has ended."""
+        """Count a finished response."""
         self.responses += 1
         self.tokens += tokens
 
-    def note(self, cause: Cause | None = None) -> None:
-        """Why it idles, should nothing be running (None: as before)."""
-        self._idle.update(self._now(), busy=self._running > 0, cause=cause)
+    def idle_cause(self, cause: Cause) -> None:
+        """Set the cause of idleness from now on, if nothing is running."""
+        self._book()
+        self._cause = cause
+
+    def _book(self) -> None:
+        now = self._now()
+        self._idle = self._idle_at(now)
+        self._since = now
+
+    def _idle_at(self, now: float) -> dict[str, float]:
+        idle = dict(self._idle)
+        if not self._running:
+            idle[self._cause] = idle.get(self._cause, 0.0) + now - self._since
+        return idle
 
     def idle_seconds(self) -> dict[str, float]:
-        """Seconds without a running response, by cause."""
-        return {str(cause): seconds for cause, seconds in self._idle.at(self._now()).seconds.items()}
+        """Return the seconds without a running response, by cause."""
+        return self._idle_at(self._now())
 
     def report(self) -> Mapping[str, Any]:
-        """JSON-able: responses, tokens, seconds, tokens per second, idle share, seconds and cause."""
+        """JSON-able: responses, tokens, seconds, tokens per second, idle share, idle seconds and cause."""
         now = self._now()
-        idle, seconds = self._idle.at(now), now - self._begun
+        idle, seconds = self._idle_at(now), now - self._begun
         return {
             "responses": self.responses,
             "tokens": self.tokens,
             "seconds": seconds,
             "tokens_per_second": self.tokens / seconds if seconds else 0.0,
-            "idle_ratio": idle.ratio,
-            "idle_seconds": dict(idle.seconds),
-            "idle_cause": None if idle.busy else idle.cause,
+            "idle_ratio": sum(idle.values()) / seconds if seconds else 0.0,
+            "idle_seconds": idle,
+            "idle_cause": None if self._running else self._cause,
         }

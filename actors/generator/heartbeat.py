@@ -1,4 +1,4 @@
-"""A generator's heartbeat, on a thread of its own: long event-loop work must not look like death."""
+"""A generator's heartbeat, on a thread of its own: a busy event loop must not look like death."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Beat = Callable[[Mapping[GroupId, int]], Sequence[GroupId]]
 """Reports progress by group; returns the groups whose lease was lost (``GeneratorBuffer.heartbeat``)."""
 
 
-class Heart:
-    """Calls ``beat`` every ``seconds`` with what ``progress`` says, and ``on_lost`` with the groups lost.
+class Heartbeat:
+    """Calls ``beat`` every ``seconds`` with the groups' progress, and ``on_lost`` with the groups lost.
 
-    Progress is a number per group that moves on with every token and verdict, so a generator whose event
-    loop or engine hangs goes on beating but stands still: that is how the judge tells it from a live one.
+    Progress is a number per group that grows with every token and verdict. A generator whose event loop or
+    engine hangs still beats, but its progress stands still: that is how the judge recognises it.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Heart:
         self._on_failure = on_failure
         self._seconds = seconds
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Beat now and from now on."""
+        """Beat now, and then every ``seconds``."""
         self._thread.start()
 
     def close(self) -> None:

@@ -19,16 +19,16 @@ log = structlog.get_logger()
 REPORT_SECONDS = 60
 """A report that is not renewed for this long is gone: so is its generator."""
 
-SLOT_OUTSIDE = 1000
+FIRST_EXTERNAL_SLOT = 1000
 """Slots of generators outside the fleet begin here; the slot is a label in metrics."""
 
 
-def life_of(slot: int) -> str:
+def new_name(slot: int) -> str:
     """A name for one life of the generator in a slot."""
     return f"generator-{slot}-{uuid.uuid4().hex[:8]}"
 
 
-class Roster:
+class FleetRegistry:
     """Advisory only: no training depends on it. A Redis that is full or away for a while is no error to those
     who report and who look; ``save_spec``, ``spec``, ``set_target`` and ``take_slot`` raise redis.RedisError.
     """
@@ -71,8 +71,8 @@ class Roster:
 
         Kept for ``seconds``, in which its first report has to come; each report keeps it on.
         """
-        for slot in count(SLOT_OUTSIDE):
-            name = life_of(slot)
+        for slot in count(FIRST_EXTERNAL_SLOT):
+            name = new_name(slot)
             if self._client.set(self._slot(slot), name, nx=True, ex=seconds):
                 return slot, name
         raise AssertionError("count does not end")
@@ -85,22 +85,22 @@ class Roster:
     def _slot(self, slot: int) -> str:
         return f"{self._key}:slot:{slot}"
 
-    def post(self, report: Mapping[str, Any]) -> None:
+    def publish_report(self, report: Mapping[str, Any]) -> None:
         """Renew a generator's report (JSON-able, with ``name`` and ``slot``), and its hold on its slot."""
         name, slot = str(report["name"]), int(report["slot"])
         pipe = self._client.pipeline(transaction=False)
         pipe.set(f"{self._key}:report:{name}", json.dumps(report), ex=REPORT_SECONDS)
         pipe.sadd(f"{self._key}:names", name)
-        if slot >= SLOT_OUTSIDE:
+        if slot >= FIRST_EXTERNAL_SLOT:
             # An expired one is taken back, if nobody has it yet.
             pipe.set(self._slot(slot), name, nx=True, ex=REPORT_SECONDS)
             pipe.expire(self._slot(slot), REPORT_SECONDS)
-        with _advisory("post"):
+        with _advisory("publish_report"):
             pipe.execute()
 
-    def leave(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Take a generator's report down."""
-        with _advisory("leave"):
+        with _advisory("remove"):
             self._client.delete(f"{self._key}:report:{name}")
             self._client.srem(f"{self._key}:names", name)
 
@@ -119,9 +119,9 @@ class Roster:
             self._client.srem(f"{self._key}:names", *gone)
         return [text for text in texts if text is not None]
 
-    def outside(self) -> list[dict[str, Any]]:
+    def external_reports(self) -> list[dict[str, Any]]:
         """The reports of those that are not the fleet's."""
-        return [report for report in self.reports() if report["slot"] >= SLOT_OUTSIDE]
+        return [report for report in self.reports() if report["slot"] >= FIRST_EXTERNAL_SLOT]
 
 
 @contextmanager
@@ -135,4 +135,4 @@ def _advisory(what: str) -> Iterator[None]:
         redis.exceptions.ConnectionError,
         redis.exceptions.TimeoutError,
     ) as error:
-        log.debug("roster not reached", call=what, error=str(error))
+        log.debug("registry not reached", call=what, error=str(error))

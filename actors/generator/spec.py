@@ -15,9 +15,9 @@ from actors.config import ActorsConfig, VllmConfig
 from actors.engines.base import Engine
 from actors.engines.thinking import ThinkingEngine
 from actors.engines.vllm import VllmEngine
-from actors.generator.generator import Generator, StageRules
-from actors.generator.group_run import Rows
-from actors.generator.registry import Roster
+from actors.generator.environment import Environment, Rows, StageRules
+from actors.generator.generator import Generator, RunServices
+from actors.generator.registry import FleetRegistry
 from actors.sampling.group_sampler import Renderer
 from actors.sampling.rendering import PromptRenderer
 from actors.weights.locate import open_weights
@@ -130,18 +130,13 @@ def assemble(
     client: redis.Redis,
 ) -> Generator:
     """A Generator of the run around an engine that serves."""
-    return Generator(
-        name,
-        slot,
-        engine,
+    environment = Environment(
+        dataset, prompts, GraderPool(spec.rewards), load_selection(spec.buffer.selection), spec.stages
+    )
+    services = RunServices(
         pool=PromptPool(client, spec.run, spec.buffer),
         buffer=GeneratorBuffer(RunState(client, spec.run, spec.buffer)),
         weights=open_weights(Location.parse(spec.weights), spec.buffer.weights),
-        dataset=dataset,
-        prompts=prompts,
-        graders=GraderPool(spec.rewards),
-        selection=load_selection(spec.buffer.selection),
-        stages=spec.stages,
-        config=spec.actors,
-        roster=Roster(client, spec.run),
+        registry=FleetRegistry(client, spec.run),
     )
+    return Generator(name, slot, engine, environment, services, spec.actors)

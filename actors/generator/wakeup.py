@@ -7,34 +7,38 @@ import threading
 from collections.abc import Callable
 
 
-class Bell:
-    """A thread that waits for the buffer's bell and wakes every waiter; each wait has its own deadline."""
+class Wakeup:
+    """Wakes every waiting task at each notification from Redis or from this process.
+
+    A thread listens to the buffer's channel. Each wait has its own deadline, so a notification that was lost
+    with a connection only costs time.
+    """
 
     def __init__(self, wait: Callable[[float], bool], seconds: float = 1.0) -> None:
-        """wait: blocks up to that many seconds, True if it rang (``RunState.wait``)."""
+        """wait: blocks up to that many seconds, True if notified (``RunState.wait``)."""
         self._wait = wait
         self._seconds = seconds
-        self.rings = 0
+        self.count = 0
         self._waiters: set[asyncio.Future[None]] = set()
         self._closing = threading.Event()
         self._failure: Exception | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._listen, name="bell", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="wakeup", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen, for the running event loop."""
+        """Start to listen, for the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    async def wait(self, heard: int, seconds: float) -> None:
-        """Return at the first ring after the ``heard`` first ones, or after ``seconds``.
+    async def wait(self, seen: int, seconds: float) -> None:
+        """Return as soon as ``count`` differs from ``seen``, or after ``seconds``.
 
-        Read ``rings`` before you look whether there is something to do: a ring in between is then not lost.
+        Read ``count`` before you check whether there is work: a notification in between is then not lost.
         Raises what broke the listening thread.
         """
         if self._failure is not None:
             raise self._failure
-        if self.rings != heard:
+        if self.count != seen:
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
@@ -46,9 +50,9 @@ class Bell:
         finally:
             self._waiters.discard(waiter)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake the waiters; from the event loop's thread."""
-        self.rings += 1
+        self.count += 1
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -62,9 +66,9 @@ class Bell:
         assert self._loop is not None
         while not self._closing.is_set():
             try:
-                rung = self._wait(self._seconds)
-            except Exception as error:  # noqa: BLE001 - raised again in the waiters' own thread
-                self._failure, rung = error, True
+                notified = self._wait(self._seconds)
+            except Exception as error:  # noqa: BLE001 - raised again by ``wait``
+                self._failure, notified = error, True
                 self._closing.set()
-            if rung and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self.ring)
+            if notified and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self.notify)

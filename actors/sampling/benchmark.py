@@ -7,13 +7,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import structlog
 
 from actors.aio import cancel
 from actors.engines.base import SamplingLimits
-from actors.sampling.group_sampler import Effort, GroupSampler
+from actors.sampling.group_sampler import GroupProgress, GroupSampler
 from buffer.prompts.row import Row
+from buffer.records.versions import PolicyVersion
 from rewards.reward import Verdict
 
 log = structlog.get_logger(__name__)
@@ -29,7 +31,7 @@ class Benchmark:
     limits: SamplingLimits
 
 
-def part(benchmark: Benchmark, index: int, of: int) -> Benchmark:
+def shard(benchmark: Benchmark, index: int, of: int) -> Benchmark:
     """Every ``of``-th of its rows, from ``index`` on."""
     return replace(benchmark, rows=benchmark.rows[index::of])
 
@@ -68,8 +70,15 @@ class Evaluation:
         return math.sqrt(self.avg * (1 - self.avg) / max(1, self.problems))
 
 
-AnswerRows = Sequence[Sequence[Answer] | None]
+BenchmarkAnswers = Sequence[Sequence[Answer] | None]
 """Answers to a benchmark, row by row; None for a problem that was left out."""
+
+
+class Answers(NamedTuple):
+    """The answers to each benchmark, and the version of the weights that gave all of them."""
+
+    version: PolicyVersion
+    benchmarks: list[BenchmarkAnswers]
 
 
 def pass_at(k: int, samples: int, correct: int) -> float:
@@ -82,7 +91,7 @@ def pass_at(k: int, samples: int, correct: int) -> float:
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
-def summarize(rows: AnswerRows) -> Evaluation:
+def summarize(rows: BenchmarkAnswers) -> Evaluation:
     """avg@k and pass@j. Raises ValueError if nothing could be graded."""
     answers = [answer for row in rows for answer in row or ()]
     verdicts = Counter(answer.verdict for answer in answers)
@@ -113,12 +122,12 @@ def _powers(largest: int) -> list[int]:
     return sorted({*(1 << i for i in range(largest.bit_length())), largest})
 
 
-async def answer(
+async def run_benchmark(
     sampler: GroupSampler,
     benchmark: Benchmark,
     at_once: int,
     on_problem: Callable[[], None] = lambda: None,
-) -> AnswerRows:
+) -> BenchmarkAnswers:
     """Sample and grade, about ``at_once`` responses at a time; a problem is left out whose prompt the engine
     cannot take. Raises EngineBroken."""
     room = asyncio.Semaphore(max(1, at_once // benchmark.samples))
@@ -126,7 +135,7 @@ async def answer(
     async def one(row: Row) -> list[Answer] | None:
         async with room:
             try:
-                _, graded = await sampler.sample(row, benchmark.samples, benchmark.limits, Effort())
+                _, graded = await sampler.sample(row, benchmark.samples, benchmark.limits, GroupProgress())
             except ValueError as error:
                 log.warning("problem left out", benchmark=benchmark.name, row=row.index, reason=str(error))
                 return None

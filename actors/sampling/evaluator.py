@@ -11,7 +11,7 @@ from actors.config import ThinkingConfig, VllmConfig
 from actors.engines.base import Engine
 from actors.engines.thinking import ThinkingEngine
 from actors.engines.vllm import VllmEngine
-from actors.sampling.benchmark import Benchmark, Evaluation, answer, summarize
+from actors.sampling.benchmark import Benchmark, Evaluation, run_benchmark, summarize
 from actors.sampling.group_sampler import GroupSampler
 from actors.sampling.rendering import PromptRenderer
 from buffer.records.versions import PolicyVersion
@@ -37,7 +37,7 @@ class Evaluator:
         graders = GraderPool(self.rewards)
         try:
             sampler = GroupSampler(engine, prompts, graders)
-            return summarize(await answer(sampler, benchmark, self.engine.max_num_seqs, on_problem))
+            return summarize(await run_benchmark(sampler, benchmark, self.engine.max_num_seqs, on_problem))
         finally:
             await engine.close()
             await asyncio.to_thread(graders.close)

@@ -41,7 +41,7 @@ class Renderer(Protocol):
 
 
 @dataclass
-class Effort:
+class GroupProgress:
     """What has been done for one group so far. steps grows with every token and verdict: the sign of life.
 
     finished: responses that have left the engine.
@@ -98,7 +98,7 @@ class GroupSampler:
         self._on_sample = on_sample
 
     async def sample(
-        self, row: Row, n: int, limits: SamplingLimits, effort: Effort
+        self, row: Row, n: int, limits: SamplingLimits, progress: GroupProgress
     ) -> tuple[NDArray[np.int32], list[Graded]]:
         """The prompt's tokens (int32 [P]) and n graded responses in the order of their index.
 
@@ -107,9 +107,9 @@ class GroupSampler:
         prompt = self._prompts.render(row.messages)
         grading: list[asyncio.Task[Graded]] = []
         try:
-            async with aclosing(self._stream(prompt, n, limits, effort)) as samples:
+            async with aclosing(self._stream(prompt, n, limits, progress)) as samples:
                 async for sample in samples:
-                    grading.append(asyncio.create_task(self._grade(row, sample, effort)))
+                    grading.append(asyncio.create_task(self._grade(row, sample, progress)))
             graded = await asyncio.gather(*grading)
         finally:
             for task in grading:
@@ -117,23 +117,23 @@ class GroupSampler:
         return prompt, sorted(graded, key=lambda each: each.sample.index)
 
     async def _stream(
-        self, prompt: NDArray[np.int32], n: int, limits: SamplingLimits, effort: Effort
+        self, prompt: NDArray[np.int32], n: int, limits: SamplingLimits, progress: GroupProgress
     ) -> AsyncGenerator[Sample, None]:
         begun = time.monotonic()
         self._on_running(1)
         try:
-            stream = self._engine.sample(prompt.tolist(), n, limits, effort.sampled)
+            stream = self._engine.sample(prompt.tolist(), n, limits, progress.sampled)
             async with aclosing(stream) as samples:
                 async for sample in samples:
-                    effort.finished += 1
+                    progress.finished += 1
                     self._on_sample(sample, time.monotonic() - begun)
                     yield sample
         finally:
             self._on_running(-1)
 
-    async def _grade(self, row: Row, sample: Sample, effort: Effort) -> Graded:
+    async def _grade(self, row: Row, sample: Sample, progress: GroupProgress) -> Graded:
         score = await self._graders.score(
             row.problem, sample.text, truncated=sample.finish == "length", tokens=len(sample.tokens)
         )
-        effort.steps += 1
+        progress.steps += 1
         return Graded(sample, score)

@@ -17,7 +17,7 @@ from typing import Any
 from actors.config import ActorsConfig, VllmConfig
 from actors.engines.base import SamplingLimits
 from actors.engines.vllm import VllmEngine
-from actors.generator.generator import StageRules
+from actors.generator.environment import StageRules
 from actors.generator.spec import UNANNOUNCED, GeneratorSpec, assemble
 from actors.sampling.rendering import PromptRenderer
 from buffer.backend.embedded import EmbeddedRedis, connect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actors.engines.base import SamplingLimits
-from actors.generator.generator import StageRules
+from actors.generator.environment import StageRules
 from buffer.config import BufferConfig
 from buffer.prompts.pool import PromptRules
 from buffer.prompts.row import Columns

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from actors.fleet.healing import GeneratorDied
-from actors.sampling.benchmark import AnswerRows, Benchmark, Evaluation, summarize
+from actors.sampling.benchmark import Answers, Benchmark, Evaluation, summarize
 from buffer.records.versions import PolicyVersion
 from ops.config.derived import stage_rules
 from ops.config.schema import Config
 from ops.evaluation.problems import Problems
 
 if TYPE_CHECKING:
-    from actors.fleet.handle import Answers, Borrowed
+    from actors.fleet.evaluation_job import EvaluationJob
+    from actors.fleet.handle import CallResult
 
 log = structlog.get_logger(__name__)
 
@@ -28,16 +29,16 @@ TRIES = 3
 
 
 class EvaluationHost(Protocol):
-    """What lends a generator for a benchmark: the fleet, or an engine that serves nothing else."""
+    """What runs an evaluation on a generator: the fleet, or an engine that serves nothing else."""
 
-    def borrow(
+    def start_evaluation(
         self,
         version: PolicyVersion,
         benchmarks: Sequence[Benchmark],
         seconds: float,
         alone_seconds: float | None = None,
-    ) -> Sequence[Borrowed]:
-        """As actors.fleet.Fleet.borrow."""
+    ) -> EvaluationJob | None:
+        """As actors.fleet.Fleet.start_evaluation."""
         ...
 
 
@@ -68,7 +69,7 @@ class LiveEvaluation:
 
     def __init__(
         self,
-        lender: EvaluationHost,
+        host: EvaluationHost,
         benchmarks: Sequence[Benchmark],
         every: int,
         seconds: float,
@@ -78,7 +79,7 @@ class LiveEvaluation:
         """every: steps between measured versions. seconds: longest time for one version; alone_seconds: the
         same while the run has no other generator. on_result: called with each benchmark's name and result,
         and the version that was measured: the one reached or a newer one."""
-        self._lender = lender
+        self._host = host
         self._benchmarks = benchmarks
         self._every = every
         self._seconds = seconds
@@ -87,7 +88,7 @@ class LiveEvaluation:
         self._reached: PolicyVersion | None = None
         self._measuring: PolicyVersion | None = None
         self._ended: PolicyVersion | None = None
-        self._borrowed: Borrowed | None = None
+        self._job: EvaluationJob | None = None
         self._failures = 0
 
     def reached(self, version: PolicyVersion, last: bool = False) -> None:
@@ -99,13 +100,13 @@ class LiveEvaluation:
         """Begin a measurement or process one that ended. Never waits and never raises: no defect in
         measuring may end a run."""
         try:
-            if self._borrowed is None:
+            if self._job is None:
                 self._begin()
-            elif (ended := self._borrowed.outcome()) is not None:
-                self._take_in(self._borrowed, *ended)
+            elif (result := self._job.poll()) is not None:
+                self._take_in(self._job, result)
         except Exception:
             log.exception("evaluation failed", version=str(self._measuring))
-            self._borrowed, self._ended = None, self._measuring
+            self._job, self._ended = None, self._measuring
 
     @property
     def due(self) -> bool:
@@ -120,10 +121,10 @@ class LiveEvaluation:
 
     def abandon(self) -> None:
         """Cancel the measurement that is running. Call when nothing polls any more."""
-        if self._borrowed is not None:
-            log.warning("evaluation abandoned", version=str(self._measuring), generator=self._borrowed.name)
-            self._borrowed.cancel()
-            self._borrowed = None
+        if self._job is not None:
+            log.warning("evaluation abandoned", version=str(self._measuring), generator=self._job.name)
+            self._job.cancel()
+            self._job = None
 
     def _begin(self) -> None:
         version = self._reached
@@ -132,23 +133,24 @@ class LiveEvaluation:
         if version != self._measuring:
             self._measuring, self._failures = version, 0
         try:
-            lent = self._lender.borrow(version, self._benchmarks, self._seconds, self._alone_seconds)
+            self._job = self._host.start_evaluation(
+                version, self._benchmarks, self._seconds, self._alone_seconds
+            )
         except GeneratorDied as error:
             self._broke_off("", str(error), TRIES)
             return
-        for borrowed in lent:
-            self._borrowed = borrowed
-            log.info("evaluation begins", version=str(version), generator=borrowed.name)
+        if self._job is not None:
+            log.info("evaluation begins", version=str(version), generator=self._job.name)
 
-    def _take_in(self, borrowed: Borrowed, answers: Answers | None, error: str | None) -> None:
-        self._borrowed = None
-        if answers is not None:
+    def _take_in(self, job: EvaluationJob, result: CallResult[Answers]) -> None:
+        self._job = None
+        if result.value is not None:
             self._ended = self._measuring
-            self._tell(*answers)
+            self._report(result.value)
             return
-        self._broke_off(borrowed.name, error, 0 if borrowed.slow else TRIES)
-        if borrowed.late:
-            borrowed.cancel()
+        self._broke_off(job.name, result.error, 0 if job.used_full_budget else TRIES)
+        if job.past_grace:
+            job.cancel()
 
     def _broke_off(self, name: str, error: str | None, tries: int) -> None:
         self._failures += 1
@@ -157,9 +159,9 @@ class LiveEvaluation:
         if not left:
             self._ended = self._measuring
 
-    def _tell(self, version: PolicyVersion, answers: Sequence[AnswerRows]) -> None:
-        for benchmark, rows in zip(self._benchmarks, answers, strict=True):
+    def _report(self, answers: Answers) -> None:
+        for benchmark, rows in zip(self._benchmarks, answers.benchmarks, strict=True):
             try:
-                self._on_result(benchmark.name, version, summarize(rows))
+                self._on_result(benchmark.name, answers.version, summarize(rows))
             except ValueError as error:
                 log.error("benchmark not graded", benchmark=benchmark.name, reason=str(error))

@@ -73,11 +73,11 @@ class RunEvaluation:
         self._warn_of_few_generators()
         yield self._live(fleet)
 
-    def _live(self, lender: EvaluationHost) -> LiveEvaluation:
+    def _live(self, host: EvaluationHost) -> LiveEvaluation:
         config = self._config.evaluation
         benchmarks = benchmarks_of(self._config, self._problems)
         alone = self._config.learner.claim_timeout / 2  # the learner must not give up the run meanwhile
-        return LiveEvaluation(lender, benchmarks, config.every, config.seconds, alone, self._on_benchmark)
+        return LiveEvaluation(host, benchmarks, config.every, config.seconds, alone, self._on_benchmark)
 
     def _warn_of_few_generators(self) -> None:
         own, fix = self._config.actors.generators, "evaluation.own_engine=true"

@@ -15,8 +15,8 @@ import actors.fleet.external
 from actors.config import ActorsConfig
 from actors.engines.base import SamplingLimits
 from actors.engines.scripted import ScriptedEngine
-from actors.generator.generator import StageRules
-from actors.generator.registry import Roster
+from actors.generator.environment import StageRules
+from actors.generator.registry import FleetRegistry
 from actors.generator.spec import UNANNOUNCED, GeneratorSpec, assemble
 from buffer.backend.embedded import connect
 from buffer.config import RedisConfig
@@ -60,7 +60,7 @@ def shared_spec(run: Any) -> str:
 def test_weights_are_downloaded_and_gone_when_it_leaves(
     small_run: Any, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Roster(small_run.client, "small").save_spec(shared_spec(small_run))
+    FleetRegistry(small_run.client, "small").save_spec(shared_spec(small_run))
     small_run.publish(0)
     seen: dict[str, Any] = {}
 
@@ -101,10 +101,10 @@ def test_weights_are_downloaded_and_gone_when_it_leaves(
 @pytest.mark.parametrize("place", ["ray:magicrl-weights-small", "/a/folder/that/is/elsewhere"])
 def test_weights_that_cannot_be_seen_from_here_are_said_to_be_so(small_run: Any, place: str) -> None:
     spec = GeneratorSpec.model_validate_json(shared_spec(small_run)).model_copy(update={"weights": place})
-    roster, access = Roster(small_run.client, "small"), RedisConfig(url=small_run.server.url)
-    roster.save_spec(spec.shared())
+    registry, access = FleetRegistry(small_run.client, "small"), RedisConfig(url=small_run.server.url)
+    registry.save_spec(spec.shared())
     with pytest.raises(ValueError, match=r"buffer\.weights\.http.*--weights"):
         actors.fleet.external.join_run("small", access)
     served = spec.model_copy(update={"weights_url": "http://127.0.0.1:8300"})
-    roster.save_spec(served.shared())
+    registry.save_spec(served.shared())
     assert actors.fleet.external.join_run("small", access).weights == "http://127.0.0.1:8300"

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from actors.engines.base import EngineBroken, SamplingLimits
+from actors.engines.scripted import Script
+from actors.generator.environment import StageRules
 from actors.generator.generator import Generator
 from buffer.records.rollout import RolloutGroup
+from helpers.small_run import SmallRun, first_token, table
 
 
-async def trained(run: Any, generators: list[Generator], steps: int, first: int = 0) -> None:
+async def trained(run: SmallRun, generators: list[Generator], steps: int, first: int = 0) -> None:
     """Run the generators until the instant learner has trained ``steps`` steps, then stop the run."""
     tasks = [asyncio.create_task(generator.run()) for generator in generators]
     learner = asyncio.create_task(asyncio.to_thread(train, run, first, steps))
@@ -25,19 +28,19 @@ async def trained(run: Any, generators: list[Generator], steps: int, first: int 
     await asyncio.gather(*tasks)
 
 
-def train(run: Any, first: int, steps: int) -> None:
+def train(run: SmallRun, first: int, steps: int) -> None:
     for step in range(first, first + steps):
         run.train(step)
     run.buffer.driver.stop("enough")
 
 
-def expected_logprobs(tokens: list[int], table: np.ndarray) -> np.ndarray:
+def expected_logprobs(tokens: list[int], logits: np.ndarray) -> np.ndarray:
     """Written out again: log-softmax of the row of the token before (of token 0 for the first)."""
-    rows = table[[0, *tokens[:-1]]].astype(np.float64)
+    rows = logits[[0, *tokens[:-1]]].astype(np.float64)
     return rows[np.arange(len(tokens)), tokens] - np.log(np.exp(rows).sum(-1))
 
 
-def test_groups_are_sampled_graded_and_trained_on_weights_that_keep_coming(small_run: Any) -> None:
+def test_groups_are_sampled_graded_and_trained_on_weights_that_keep_coming(small_run: SmallRun) -> None:
     small_run.publish(0)
 
     async def main() -> Generator:
@@ -57,9 +60,7 @@ def test_groups_are_sampled_graded_and_trained_on_weights_that_keep_coming(small
             correct = str(tokens[0]) == answer and tokens[0] != 0
             assert (rollout.reward == 1.0) == correct
             for span in rollout.spans:
-                expected = expected_logprobs(tokens, small_run.table(span.version.step))[
-                    span.start : span.end
-                ]
+                expected = expected_logprobs(tokens, table(span.version.step))[span.start : span.end]
                 assert np.allclose(rollout.logprobs[span.start : span.end], expected, atol=1e-5)
     small_run.buffer.driver.end("run ended")
     books = small_run.buffer.state.books()
@@ -72,7 +73,7 @@ def test_groups_are_sampled_graded_and_trained_on_weights_that_keep_coming(small
     assert 0.0 < report["idle_ratio"] < 1.0
 
 
-def test_a_drained_generator_finishes_its_groups_and_another_takes_over(small_run: Any) -> None:
+def test_a_drained_generator_finishes_its_groups_and_another_takes_over(small_run: SmallRun) -> None:
     small_run.publish(0)
 
     async def main() -> None:
@@ -90,12 +91,10 @@ def test_a_drained_generator_finishes_its_groups_and_another_takes_over(small_ru
     assert small_run.buffer.state.books().trained == 12
 
 
-def test_torn_weights_are_counted_and_the_old_policy_is_sampled_meanwhile(small_run: Any) -> None:
-    from actors.engines.scripted import Script
-
+def test_torn_weights_are_counted_and_the_old_policy_is_sampled_meanwhile(small_run: SmallRun) -> None:
     small_run.publish(0)
     slow = Script(
-        text=lambda tokens: f"\\boxed{{{tokens[0] if tokens else ''}}}",
+        text=first_token,
         seconds_per_token=0.02,  # groups are still being sampled when the torn version is found
         chunk_tokens=4,
         length=lambda random: 32,
@@ -129,7 +128,7 @@ def versions_of(groups: list[RolloutGroup]) -> set[str]:
     return {str(span.version) for group in groups for rollout in group.rollouts for span in rollout.spans}
 
 
-def test_an_engine_that_fails_ends_the_generator_with_its_own_words(small_run: Any) -> None:
+def test_an_engine_that_fails_ends_the_generator_with_its_own_words(small_run: SmallRun) -> None:
     small_run.publish(0)
 
     async def main() -> None:
@@ -151,17 +150,13 @@ def test_an_engine_that_fails_ends_the_generator_with_its_own_words(small_run: A
     assert small_run.buffer.driver.leases() == []
 
 
-def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run: Any) -> None:
-    from actors.engines.scripted import Script
-
+def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run: SmallRun) -> None:
     small_run.publish(0)
     slow = Script(seconds_per_token=0.01, chunk_tokens=4, length=lambda random: 32)
 
     async def main() -> None:
-        generator = small_run.generator("one", slow)
-        rules = generator._runner._stages[0]
-        limits = SamplingLimits(max_tokens=32, deadline=0.1)
-        generator._runner._stages = [type(rules)(limits, rules.truncation_mask)]
+        rules = StageRules(SamplingLimits(max_tokens=32, deadline=0.1))
+        generator = small_run.generator("one", slow, rules)
         running = asyncio.create_task(generator.run())
         await until(lambda: sum(small_run.buffer.state.books().dropped.values()) >= 4)
         generator.drain("enough")

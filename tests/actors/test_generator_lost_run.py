@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from actors.engines.scripted import Script
-from actors.generator import generator
-from actors.generator import group_tasks as leasing
+from actors.generator import generator, group_tasks
 from buffer.backend.errors import Lost
 from buffer.prompts.pool import PromptMeta
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.books import Books
+from helpers.small_run import SmallRun
 
 
 async def until(condition: Any, seconds: float = 30.0) -> None:
@@ -22,7 +22,7 @@ async def until(condition: Any, seconds: float = 30.0) -> None:
             await asyncio.sleep(0.02)
 
 
-def bring_back(run: Any, snapshot: Any, books: Books, step: int) -> None:
+def bring_back(run: SmallRun, snapshot: Any, books: Books, step: int) -> None:
     """What the driver does: rules, books and prompts again, then a new lineage with weights of its own."""
     run.buffer.driver.open_or_create(BatchSchedule((StageBatch(0, 4, 4, 64),)))
     assert run.buffer.driver.restore(snapshot, 1, books)
@@ -31,7 +31,7 @@ def bring_back(run: Any, snapshot: Any, books: Books, step: int) -> None:
     run.publish(step)
 
 
-def test_it_aborts_and_counts_its_work_and_goes_on_in_the_run_that_comes_back(small_run: Any) -> None:
+def test_it_aborts_and_counts_its_work_and_goes_on_in_the_run_that_comes_back(small_run: SmallRun) -> None:
     small_run.publish(0)
 
     async def main() -> dict[str, Any]:
@@ -68,9 +68,9 @@ def test_it_aborts_and_counts_its_work_and_goes_on_in_the_run_that_comes_back(sm
 
 
 def test_a_run_that_does_not_come_back_ends_it_after_a_while(
-    small_run: Any, monkeypatch: pytest.MonkeyPatch
+    small_run: SmallRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leasing, "RETURN_SECONDS", 0.5)
+    monkeypatch.setattr(group_tasks, "LOST_RUN_SECONDS", 0.5)
     monkeypatch.setattr(generator, "RECHECK_SECONDS", 0.1)
     small_run.publish(0)
 

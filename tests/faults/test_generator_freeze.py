@@ -19,8 +19,8 @@ import pytest
 
 from actors.config import ActorsConfig
 from actors.engines.base import SamplingLimits
-from actors.generator.generator import StageRules
-from actors.generator.registry import Roster
+from actors.generator.environment import StageRules
+from actors.generator.registry import FleetRegistry
 from actors.generator.spec import GeneratorSpec
 from rewards.config import RewardsConfig
 
@@ -126,9 +126,9 @@ def assert_sound(run: Any) -> None:
 
 def test_frozen_longer_than_its_lease_and_thawed_again(run: Any, start: Any) -> None:
     frozen, other = start(), start()
-    roster = Roster(run.client, "small")
+    registry = FleetRegistry(run.client, "small")
     with Learner(run) as learner:
-        wait_until(lambda: len(roster.reports()) == 2, 60)
+        wait_until(lambda: len(registry.reports()) == 2, 60)
         learner.wait_for(2)
         wait_until(lambda: freeze_at_work(run, frozen, "generator-0"), 30)
         wait_until(lambda: run.buffer.state.books().counters.get("reissued", 0) > 0, 30)
@@ -153,12 +153,12 @@ def freeze_at_work(run: Any, process: subprocess.Popen[bytes], name: str) -> boo
 
 
 def test_killed_at_any_moment_and_replaced(run: Any, start: Any) -> None:
-    moments, roster = random.Random(0), Roster(run.client, "small")
+    moments, registry = random.Random(0), FleetRegistry(run.client, "small")
     steady = start()
     with Learner(run) as learner:
         for slot in (1, 2):
             victim = start()
-            wait_until(lambda: any(report["slot"] == slot for report in roster.reports()), 60)  # noqa: B023
+            wait_until(lambda: any(report["slot"] == slot for report in registry.reports()), 60)  # noqa: B023
             time.sleep(moments.random())
             os.killpg(victim.pid, signal.SIGKILL)
             victim.wait(30)

@@ -16,8 +16,8 @@ import pytest
 
 from actors.config import ActorsConfig, VllmConfig
 from actors.engines.base import SamplingLimits
-from actors.generator.generator import StageRules
-from actors.generator.registry import Roster
+from actors.generator.environment import StageRules
+from actors.generator.registry import FleetRegistry
 from actors.generator.spec import GeneratorSpec
 from rewards.config import RewardsConfig
 
@@ -43,7 +43,7 @@ def run(tmp_path: Path, actors_helpers: Any) -> Iterator[Any]:
         rewards=RewardsConfig(workers=1),
         actors=ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.5, engine=engine),
     )
-    Roster(small.client, "small").save_spec(spec.shared())
+    FleetRegistry(small.client, "small").save_spec(spec.shared())
     small.model = model
     small.write = lambda folder: (folder / "model.safetensors").write_bytes(
         (model / "model.safetensors").read_bytes()
@@ -85,9 +85,9 @@ def train_until_stopped_amid_work(run: Any, generator: int) -> None:
 
 @pytest.mark.soak
 def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine(run: Any) -> None:
-    roster = Roster(run.client, "small")
+    registry = FleetRegistry(run.client, "small")
     first = start(run)
-    wait_until(roster.reports, 240)
+    wait_until(registry.reports, 240)
     for step in range(2):
         run.train(step, 120, run.write)
     processes = family(first.pid)
@@ -96,17 +96,17 @@ def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_eng
     assert first.wait(90) == 0
     wait_until(lambda: not alive(processes), 10)
     assert run.buffer.state.books().in_flight == 0
-    assert roster.reports() == []
+    assert registry.reports() == []
 
     second = start(run)
-    wait_until(roster.reports, 240)
-    generator = roster.reports()[0]["pid"]
+    wait_until(registry.reports, 240)
+    generator = registry.reports()[0]["pid"]
     train_until_stopped_amid_work(run, generator)
     processes = family(second.pid)
     os.kill(generator, signal.SIGKILL)
     assert second.wait(30) == 128 + signal.SIGKILL
     wait_until(lambda: not alive(processes), 10)
-    assert roster.reports() == [], "its supervisor signs it off"
+    assert registry.reports() == [], "its supervisor signs it off"
     books = run.buffer.state.books()
     assert books.counters["leases_lost"] == books.in_flight > 0, "and gives its groups to others"
     run.buffer.driver.end("run ended")

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from actors.config import ActorsConfig
-from actors.generator.registry import Roster
+from actors.generator.registry import FleetRegistry
 from actors.generator.spec import GeneratorSpec
 from buffer.backend.embedded import connect
 from ops.config.loader import load_config
@@ -41,7 +41,7 @@ class WatchedRun:
     def __init__(self, small: Any, metrics: RunMetrics, ask: Callable[..., list[dict[str, Any]]]) -> None:
         self.small = small
         self.ask = ask
-        self.roster = Roster(small.client, "small")
+        self.registry = FleetRegistry(small.client, "small")
         self.generators: list[subprocess.Popen[bytes]] = []
         self._metrics = metrics
         self._end = threading.Event()
@@ -67,7 +67,7 @@ class WatchedRun:
         step = 0
         while not self._end.is_set():
             self._metrics.live.wait.enter("wait")
-            self._metrics.live.set_generators(self.roster.outside())
+            self._metrics.live.set_generators(self.registry.external_reports())
             try:
                 self.small.train(step, 0.5)
             except TimeoutError:
@@ -109,7 +109,7 @@ def run(
         rewards=RewardsConfig(workers=1),
         actors=ActorsConfig(groups_in_flight=8, heartbeat_seconds=0.5),
     )
-    Roster(small.client, "small").save_spec(spec.shared())
+    FleetRegistry(small.client, "small").save_spec(spec.shared())
     small.publish(0)
     text = {
         "run": {"name": "small", "steps": 1000, "folder": str(tmp_path / "runs")},

@@ -12,7 +12,7 @@ import redis
 import structlog
 from typer.testing import CliRunner
 
-from actors.generator.registry import REPORT_SECONDS, SLOT_OUTSIDE, Roster
+from actors.generator.registry import REPORT_SECONDS, FIRST_EXTERNAL_SLOT, FleetRegistry
 from buffer.backend.acl import acl_rules
 from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import RedisConfig
@@ -22,48 +22,48 @@ from ops.telemetry.metrics.targets import Target, Targets
 
 
 @pytest.fixture
-def roster(client: redis.Redis) -> Roster:
-    return Roster(client, "r")
+def registry(client: redis.Redis) -> FleetRegistry:
+    return FleetRegistry(client, "r")
 
 
-def test_no_two_have_one_slot(roster: Roster) -> None:
+def test_no_two_have_one_slot(registry: FleetRegistry) -> None:
     with ThreadPoolExecutor(16) as threads:
-        taken = list(threads.map(lambda _: roster.take_slot(60), range(16)))
-    assert sorted(slot for slot, _ in taken) == list(range(SLOT_OUTSIDE, SLOT_OUTSIDE + 16))
+        taken = list(threads.map(lambda _: registry.take_slot(60), range(16)))
+    assert sorted(slot for slot, _ in taken) == list(range(FIRST_EXTERNAL_SLOT, FIRST_EXTERNAL_SLOT + 16))
     assert len({name for _, name in taken}) == 16
 
 
-def test_the_lowest_free_slot_is_taken_again(roster: Roster) -> None:
-    first, second = roster.take_slot(60), roster.take_slot(60)
-    roster.free_slot(*first)
-    assert roster.take_slot(60)[0] == SLOT_OUTSIDE
-    roster.free_slot(*first)  # another one's by now
-    assert roster.take_slot(60)[0] == SLOT_OUTSIDE + 2
-    roster.free_slot(*second)
-    assert roster.take_slot(60)[0] == SLOT_OUTSIDE + 1
+def test_the_lowest_free_slot_is_taken_again(registry: FleetRegistry) -> None:
+    first, second = registry.take_slot(60), registry.take_slot(60)
+    registry.free_slot(*first)
+    assert registry.take_slot(60)[0] == FIRST_EXTERNAL_SLOT
+    registry.free_slot(*first)  # another one's by now
+    assert registry.take_slot(60)[0] == FIRST_EXTERNAL_SLOT + 2
+    registry.free_slot(*second)
+    assert registry.take_slot(60)[0] == FIRST_EXTERNAL_SLOT + 1
 
 
-def test_reports_keep_a_slot_and_silence_loses_it(roster: Roster, client: redis.Redis) -> None:
-    slot, name = roster.take_slot(900)
+def test_reports_keep_a_slot_and_silence_loses_it(registry: FleetRegistry, client: redis.Redis) -> None:
+    slot, name = registry.take_slot(900)
     (key,) = client.keys(f"*slot:{slot}")
     assert client.ttl(key) > 600, "an engine may take minutes to start"
-    roster.post({"name": name, "slot": slot})
+    registry.publish_report({"name": name, "slot": slot})
     assert 0 < client.ttl(key) <= REPORT_SECONDS
     client.delete(key)  # expired: Redis was away for longer
-    roster.post({"name": name, "slot": slot})
+    registry.publish_report({"name": name, "slot": slot})
     assert client.get(key) == name.encode()
     client.delete(key)
-    assert roster.take_slot(60)[0] == slot
-    roster.post({"name": name, "slot": slot})
+    assert registry.take_slot(60)[0] == slot
+    registry.publish_report({"name": name, "slot": slot})
     assert client.get(key) != name.encode(), "what another one has by now stays its own"
 
 
-def test_the_fleet_s_slots_are_its_own(roster: Roster, client: redis.Redis) -> None:
-    roster.post({"name": "generator-0-a", "slot": 0})
-    roster.post({"name": "generator-1000-b", "slot": SLOT_OUTSIDE})
-    assert [key.decode().rpartition(":")[2] for key in client.keys("*slot:*")] == [str(SLOT_OUTSIDE)]
-    assert [report["name"] for report in roster.outside()] == ["generator-1000-b"]
-    assert len(roster.reports()) == 2
+def test_the_fleet_s_slots_are_its_own(registry: FleetRegistry, client: redis.Redis) -> None:
+    registry.publish_report({"name": "generator-0-a", "slot": 0})
+    registry.publish_report({"name": "generator-1000-b", "slot": FIRST_EXTERNAL_SLOT})
+    assert [key.decode().rpartition(":")[2] for key in client.keys("*slot:*")] == [str(FIRST_EXTERNAL_SLOT)]
+    assert [report["name"] for report in registry.external_reports()] == ["generator-1000-b"]
+    assert len(registry.reports()) == 2
 
 
 def test_a_generator_s_redis_user_may_join_and_be_scraped(
@@ -73,15 +73,15 @@ def test_a_generator_s_redis_user_may_join_and_be_scraped(
     try:
         access = RedisConfig(username="magicrl-generator", password="s3cret")
         own = connect(access, redis_server.url)
-        roster, target = Roster(own, "r"), Target("generator", SLOT_OUTSIDE, "127.0.0.1:1")
-        slot, name = roster.take_slot(60)
-        roster.post({"name": name, "slot": slot})
+        registry, target = FleetRegistry(own, "r"), Target("generator", FIRST_EXTERNAL_SLOT, "127.0.0.1:1")
+        slot, name = registry.take_slot(60)
+        registry.publish_report({"name": name, "slot": slot})
         Targets(own, "r").announce(target)
         assert Targets(own, "r").living() == [target]
-        assert [report["name"] for report in roster.reports()] == [name]
+        assert [report["name"] for report in registry.reports()] == [name]
         Targets(own, "r").withdraw(target)
-        roster.leave(name)
-        roster.free_slot(slot, name)
+        registry.remove(name)
+        registry.free_slot(slot, name)
         assert not client.keys("*slot*")
     finally:
         client.acl_deluser("magicrl-generator")

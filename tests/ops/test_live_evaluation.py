@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from actors.engines.base import SamplingLimits
+from actors.fleet.handle import CallResult
 from actors.fleet.healing import GeneratorDied
-from actors.sampling.benchmark import Answer, Benchmark, Evaluation
+from actors.sampling.benchmark import Answer, Answers, Benchmark, Evaluation
 from buffer.records.versions import PolicyVersion
 from ops.config.loader import load_config
 from ops.evaluation.live import TRIES, LiveEvaluation, benchmarks_of
@@ -25,28 +26,28 @@ def at(step: int) -> PolicyVersion:
 
 
 @dataclass
-class Borrowed:
-    """Answers when the test says so."""
+class Job:
+    """An EvaluationJob that ends when the test ends it."""
 
     version: PolicyVersion
     name: str = "generator-0"
-    ended: tuple[Any, str | None] | None = None
-    slow: bool = False
-    late: bool = False
+    result: CallResult[Answers] | None = None
+    used_full_budget: bool = False
+    past_grace: bool = False
     cancelled: bool = False
 
-    def outcome(self) -> tuple[Any, str | None] | None:
-        return self.ended
+    def poll(self) -> CallResult[Answers] | None:
+        return self.result
 
     def cancel(self) -> None:
         self.cancelled = True
 
     def answer(self, newer: int = 0) -> None:
         version = PolicyVersion(self.version.lineage, self.version.step + newer)
-        self.ended = ((version, [[[RIGHT, WRONG], None]]), None)
+        self.result = CallResult(Answers(version, [[[RIGHT, WRONG], None]]))
 
     def die(self) -> None:
-        self.ended = (None, "it died")
+        self.result = CallResult(error="it died")
 
 
 @dataclass
@@ -56,18 +57,18 @@ class Fleet:
     ready: int = 1
     broken: bool = False
     tries: int = 0
-    lent: list[Borrowed] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
 
-    def borrow(
+    def start_evaluation(
         self, version: PolicyVersion, benchmarks: Any, seconds: float, alone_seconds: float | None = None
-    ) -> list[Borrowed]:
+    ) -> Job | None:
         self.tries += 1
         if self.broken:
             raise GeneratorDied("the model does not load")
         if not self.ready:
-            return []
-        self.lent.append(Borrowed(version))
-        return self.lent[-1:]
+            return None
+        self.jobs.append(Job(version))
+        return self.jobs[-1]
 
 
 class Watched:
@@ -88,17 +89,17 @@ class Watched:
 
     @property
     def asked(self) -> list[int]:
-        return [each.version.step for each in self.fleet.lent]
+        return [each.version.step for each in self.fleet.jobs]
 
 
 def test_every_tenth_version_is_measured_and_told_as_what_it_was() -> None:
     run = Watched()
     run.reach(*range(5))
     assert run.asked == [0]
-    run.fleet.lent[0].answer()
+    run.fleet.jobs[0].answer()
     run.reach(*range(5, 12))
     assert run.asked == [0, 10]
-    run.fleet.lent[1].answer(newer=2)
+    run.fleet.jobs[1].answer(newer=2)
     run.live.poll()
     assert [(name, step) for name, step, _ in run.results] == [("sums", 0), ("sums", 12)]
     result = run.results[0][2]
@@ -110,7 +111,7 @@ def test_what_comes_while_one_is_measured_waits_and_only_the_newest_counts() -> 
     run = Watched()
     run.reach(0, 10, 20, 30)
     assert run.asked == [0]
-    run.fleet.lent[0].answer()
+    run.fleet.jobs[0].answer()
     run.live.poll()
     run.live.poll()
     assert run.asked == [0, 30]
@@ -120,12 +121,12 @@ def test_a_generator_that_dies_is_replaced_a_few_times() -> None:
     run = Watched()
     run.reach(0)
     for _ in range(TRIES):
-        run.fleet.lent[-1].die()
+        run.fleet.jobs[-1].die()
         run.live.poll()
         run.live.poll()
     assert run.asked == [0] * TRIES
     run.reach(10)
-    run.fleet.lent[-1].answer()
+    run.fleet.jobs[-1].answer()
     run.live.poll()
     assert [step for _, step, _ in run.results] == [10]
 
@@ -142,7 +143,7 @@ def test_a_defect_does_not_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     run = Watched()
     monkeypatch.setattr(run.live, "_on_result", lambda *result: 1 / 0)
     run.reach(0)
-    run.fleet.lent[0].answer()
+    run.fleet.jobs[0].answer()
     run.live.poll()
     run.reach(10)
     assert run.asked == [0, 10]
@@ -151,12 +152,12 @@ def test_a_defect_does_not_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_who_was_too_slow_is_not_asked_again_and_who_is_silent_is_cancelled() -> None:
     run = Watched()
     run.reach(0)
-    run.fleet.lent[0].slow = run.fleet.lent[0].late = True
-    run.fleet.lent[0].die()
+    run.fleet.jobs[0].used_full_budget = run.fleet.jobs[0].past_grace = True
+    run.fleet.jobs[0].die()
     run.live.poll()
     run.live.poll()
     assert run.asked == [0]
-    assert run.fleet.lent[0].cancelled
+    assert run.fleet.jobs[0].cancelled
     assert not run.live.due
 
 
@@ -178,16 +179,16 @@ def test_failures_at_one_version_do_not_count_at_the_next() -> None:
     run = Watched()
     run.reach(0)
     for _ in range(TRIES - 1):
-        run.fleet.lent[-1].die()
+        run.fleet.jobs[-1].die()
         run.reach()
         run.live.poll()
         run.live.poll()
     run.live.reached(at(10))
-    run.fleet.lent[-1].die()
+    run.fleet.jobs[-1].die()
     run.live.poll()
     run.live.poll()
     assert run.asked[-1] == 10
-    run.fleet.lent[-1].die()
+    run.fleet.jobs[-1].die()
     run.live.poll()
     assert run.live.due
 
@@ -198,7 +199,7 @@ def test_the_last_version_is_waited_for_while_others_look() -> None:
     run.live.poll()
 
     def end() -> None:
-        run.fleet.lent[0].answer()
+        run.fleet.jobs[0].answer()
         run.live.poll()
 
     threading.Timer(0.3, end).start()
@@ -206,7 +207,7 @@ def test_the_last_version_is_waited_for_while_others_look() -> None:
     assert [step for _, step, _ in run.results] == [13]
 
 
-def test_a_stop_ends_the_wait_and_gives_back_what_is_borrowed() -> None:
+def test_a_stop_ends_the_wait_and_cancels_the_evaluation() -> None:
     stopped = threading.Event()
     stopped.set()
     run = Watched()
@@ -214,7 +215,7 @@ def test_a_stop_ends_the_wait_and_gives_back_what_is_borrowed() -> None:
     run.live.finish(stopped)
     run.live.abandon()
     assert run.results == []
-    assert run.fleet.lent[0].cancelled
+    assert run.fleet.jobs[0].cancelled
     nothing = Watched(benchmarks=())
     nothing.reach(0, 10)
     nothing.live.reached(at(13), last=True)

@@ -15,7 +15,7 @@ from rich.table import Table
 from ops.display.console import stdout
 
 if TYPE_CHECKING:
-    from actors.generator.registry import Roster
+    from actors.generator.registry import FleetRegistry
 
 app = typer.Typer()
 
@@ -38,9 +38,9 @@ def scale(
     password_file: Annotated[Path | None, PASSWORD] = None,
 ) -> None:
     """Change the number of generators of a live run: new ones join, surplus ones drain and leave."""
-    roster = _roster(run, redis, folder, password_file)
-    roster.set_target(generators)
-    serving = len(roster.reports())
+    registry = _registry(run, redis, folder, password_file)
+    registry.set_target(generators)
+    serving = len(registry.reports())
     typer.echo(f"{run}: {generators} generators wanted, {serving} serve now")
 
 
@@ -53,7 +53,7 @@ def fleet(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each generator.")] = False,
 ) -> None:
     """Show each generator of a live run: state, weights, tokens/s, groups in flight, idle cause, node."""
-    reports = _roster(run, redis, folder, password_file).reports()
+    reports = _registry(run, redis, folder, password_file).reports()
     if as_json:
         for report in reports:
             typer.echo(json.dumps(report))
@@ -61,8 +61,8 @@ def fleet(
     _print(run, reports)
 
 
-def _roster(run: str, url: str | None, folder: Path, password_file: Path | None) -> Roster:
-    from actors.generator.registry import Roster
+def _registry(run: str, url: str | None, folder: Path, password_file: Path | None) -> FleetRegistry:
+    from actors.generator.registry import FleetRegistry
     from buffer.backend.embedded import connect
     from buffer.config import RedisConfig
     from ops.config.schema import ConfigError
@@ -73,10 +73,10 @@ def _roster(run: str, url: str | None, folder: Path, password_file: Path | None)
             f"{socket} does not exist: is the run {run!r} alive? Else give its Redis with --redis"
         )
     client = connect(RedisConfig(url=url or f"unix://{socket}", password_file=password_file))
-    roster = Roster(client, run)
-    if roster.spec() is None:
+    registry = FleetRegistry(client, run)
+    if registry.spec() is None:
         raise ConfigError(f"this Redis knows no run {run!r}: check --run and --redis")
-    return roster
+    return registry
 
 
 def _print(run: str, reports: list[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from actors.generator.registry import SLOT_OUTSIDE
+from actors.generator.registry import FIRST_EXTERNAL_SLOT
 from buffer.backend.errors import BufferRefusal
 from buffer.rules.books import DROP_REASONS, Books
 from buffer.store.rollout_buffer import RolloutBuffer
@@ -66,7 +66,7 @@ class LiveMetrics(Collector):
         for report in reports:
             name, slot = report["name"], report["slot"]
             self._backpressure[name] = report.get("idle_seconds", {}).get("backpressure", 0.0)
-            if slot < SLOT_OUTSIDE:  # generators outside the fleet join and leave at will
+            if slot < FIRST_EXTERNAL_SLOT:  # generators outside the fleet join and leave at will
                 self._restarts += self._names.get(slot, name) != name
                 self._names[slot] = name
 

@@ -12,6 +12,7 @@ from actors.engines.base import Sample, SamplingLimits
 from actors.engines.scripted import Script, ScriptedEngine
 from actors.sampling.benchmark import Benchmark, summarize
 from buffer.records.versions import PolicyVersion
+from helpers.small_run import SmallRun, first_token
 
 TEST = SamplingLimits(max_tokens=16, temperature=0.5)
 
@@ -35,9 +36,9 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> list[PolicyVersion]:
 
 
 def test_one_version_answers_all_while_others_train_on_newer_ones(
-    small_run: Any, versions: list[PolicyVersion]
+    small_run: SmallRun, versions: list[PolicyVersion]
 ) -> None:
-    slow = Script(text=lambda tokens: f"\\boxed{{{tokens[0] if tokens else ''}}}", seconds_per_token=0.05)
+    slow = Script(text=first_token, seconds_per_token=0.05)
     rows = tuple(small_run.dataset[index] for index in range(48))
     benchmarks = [Benchmark(name, rows, 4, TEST) for name in ("one", "two")]
     small_run.publish(0)
@@ -50,14 +51,14 @@ def test_one_version_answers_all_while_others_train_on_newer_ones(
         return announced
 
     async def main() -> tuple[Any, PolicyVersion]:
-        borrowed, other = small_run.generator("borrowed", slow), small_run.generator("other")
-        running = [asyncio.create_task(each.run()) for each in (borrowed, other)]
+        evaluating, other = small_run.generator("evaluating", slow), small_run.generator("other")
+        running = [asyncio.create_task(each.run()) for each in (evaluating, other)]
         training = asyncio.create_task(asyncio.to_thread(train))
-        answered = asyncio.create_task(borrowed.evaluate(small_run.version(1), benchmarks, 60.0))
+        answered = asyncio.create_task(evaluating.evaluate(small_run.version(1), benchmarks, 60.0))
         reached = await training
         result = await answered
         await asyncio.gather(*running)
-        for each in (borrowed, other):
+        for each in (evaluating, other):
             await each.close()
         return result, reached
 
@@ -69,7 +70,7 @@ def test_one_version_answers_all_while_others_train_on_newer_ones(
         assert (result.problems, result.k, result.left_out) == (48, 4, 0)
 
 
-def test_it_waits_for_the_version_it_was_asked_for(small_run: Any) -> None:
+def test_it_waits_for_the_version_it_was_asked_for(small_run: SmallRun) -> None:
     small_run.publish(0)
     benchmark = Benchmark("one", (small_run.dataset[0],), 1, TEST)
 
@@ -90,7 +91,7 @@ def test_it_waits_for_the_version_it_was_asked_for(small_run: Any) -> None:
     assert asyncio.run(main()) == small_run.version(3)
 
 
-def test_an_evaluation_engine_follows_the_weights_and_takes_no_part_in_training(small_run: Any) -> None:
+def test_an_evaluation_engine_follows_the_weights_and_takes_no_part_in_training(small_run: SmallRun) -> None:
     rows = tuple(small_run.dataset[index] for index in range(4))
     small_run.publish(0)
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from actors import aio as tasks
+from actors import aio
 
 
 def test_what_ends_is_waited_for_and_what_does_not_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr(aio, "CANCEL_SECONDS", 0.1)
     seen: list[str] = []
 
     async def polite() -> None:
@@ -31,11 +31,11 @@ def test_what_ends_is_waited_for_and_what_does_not_is_given_up(monkeypatch: pyte
         release = asyncio.Event()
         started = [asyncio.create_task(polite()), asyncio.create_task(stubborn(release))]
         await asyncio.sleep(0)
-        await tasks.cancel(started)
+        await aio.cancel(started)
         assert [task.done() for task in started] == [True, False]
         release.set()
         await asyncio.wait(started, timeout=10)
-        await tasks.cancel([])
+        await aio.cancel([])
 
     asyncio.run(main())
     assert sorted(seen) == ["ended", "ignored"]
