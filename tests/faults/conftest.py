@@ -11,12 +11,6 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def actors_helpers() -> ModuleType:
-    """The module tests/actors/conftest.py: small runs on a real Redis, tiny models."""
-    return _conftest("actors")
-
-
-@pytest.fixture(scope="session")
 def learner_helpers() -> ModuleType:
     """The module tests/learner/conftest.py: runs of a learner fed by a thread, tiny models."""
     return _conftest("learner")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
@@ -18,45 +17,25 @@ from typing import Any
 import pytest
 
 from actors.config import ActorsConfig
-from actors.engines.base import SamplingLimits
-from actors.generator.environment import StageRules
 from actors.generator.registry import FleetRegistry
-from actors.generator.spec import GeneratorSpec
-from rewards.config import RewardsConfig
+from helpers.small_run import SmallRun
 
 PROGRAM = Path(__file__).with_name("scripted_generator.py")
 LEASE_SECONDS = 2.0
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Any]:
-    path = Path(__file__).parents[1] / "actors" / "conftest.py"
-    found = importlib.util.spec_from_file_location("actors_fixtures", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules["actors_fixtures"] = module
-    found.loader.exec_module(module)
-    small = module.SmallRun(tmp_path, staleness=2, lease_seconds=LEASE_SECONDS)
+def run(tmp_path: Path) -> Iterator[SmallRun]:
+    small = SmallRun(tmp_path, staleness=2, lease_seconds=LEASE_SECONDS)
     small.publish(0)
     yield small
     small.close()
 
 
 @pytest.fixture
-def start(run: Any) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+def start(run: SmallRun) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     """Starts one more generator of the run; what is left of them at the end is killed."""
-    spec = GeneratorSpec(
-        run="small",
-        redis_url=run.server.url,
-        model=run.folder,
-        weights=run.weights.root,
-        data=(run.data,),
-        stages=(StageRules(SamplingLimits(max_tokens=48)),),
-        buffer=run.config.model_copy(update={"selection": "all"}),
-        rewards=RewardsConfig(workers=1),
-        actors=ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.3),
-    )
+    spec = run.spec(actors=ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.3))
     environment = os.environ | {"SPEC": spec.model_dump_json(), "OMP_NUM_THREADS": "1"}
     processes: list[subprocess.Popen[bytes]] = []
     numbers = count()
@@ -77,7 +56,7 @@ def start(run: Any) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
 class Learner:
     """Trains on a thread of its own until the block ends."""
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: SmallRun) -> None:
         self._run = run
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._train, daemon=True)
@@ -112,7 +91,7 @@ class Learner:
             time.sleep(0.05)
 
 
-def assert_sound(run: Any) -> None:
+def assert_sound(run: SmallRun) -> None:
     """The books balance, no group was trained twice, none was stale, and no response went back in version."""
     books = run.buffer.state.books()
     assert books.balanced
@@ -124,7 +103,7 @@ def assert_sound(run: Any) -> None:
             assert all(before.version < after.version for before, after in pairwise(rollout.spans))
 
 
-def test_frozen_longer_than_its_lease_and_thawed_again(run: Any, start: Any) -> None:
+def test_frozen_longer_than_its_lease_and_thawed_again(run: SmallRun, start: Any) -> None:
     frozen, other = start(), start()
     registry = FleetRegistry(run.client, "small")
     with Learner(run) as learner:
@@ -143,7 +122,7 @@ def test_frozen_longer_than_its_lease_and_thawed_again(run: Any, start: Any) -> 
     assert_sound(run)
 
 
-def freeze_at_work(run: Any, process: subprocess.Popen[bytes], name: str) -> bool:
+def freeze_at_work(run: SmallRun, process: subprocess.Popen[bytes], name: str) -> bool:
     """Freeze it; thawed again at once, and False, if it holds no lease that could be lost."""
     os.kill(process.pid, signal.SIGSTOP)
     if any(lease.actor == name for lease in run.buffer.driver.leases()):
@@ -152,7 +131,7 @@ def freeze_at_work(run: Any, process: subprocess.Popen[bytes], name: str) -> boo
     return False
 
 
-def test_killed_at_any_moment_and_replaced(run: Any, start: Any) -> None:
+def test_killed_at_any_moment_and_replaced(run: SmallRun, start: Any) -> None:
     moments, registry = random.Random(0), FleetRegistry(run.client, "small")
     steady = start()
     with Learner(run) as learner:

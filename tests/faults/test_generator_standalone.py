@@ -15,45 +15,40 @@ import psutil
 import pytest
 
 from actors.config import ActorsConfig, VllmConfig
-from actors.engines.base import SamplingLimits
-from actors.generator.environment import StageRules
 from actors.generator.registry import FleetRegistry
-from actors.generator.spec import GeneratorSpec
-from rewards.config import RewardsConfig
+from helpers.small_run import SmallRun
+from ops.bench.tiny_model import write_tiny_model
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 COMMAND = "from ops.commands.jobs.generator import app; app()"
 
 
+class VllmRun(SmallRun):
+    """A small run whose policy is a tiny model."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.model = write_tiny_model(folder / "model")
+
+    def write(self, folder: Path) -> None:
+        """Write the model's weights as a version's files."""
+        (folder / "model.safetensors").write_bytes((self.model / "model.safetensors").read_bytes())
+
+
 @pytest.fixture
-def run(tmp_path: Path, actors_helpers: Any) -> Iterator[Any]:
-    small = actors_helpers.SmallRun(tmp_path / "run")
-    model = actors_helpers.write_tiny_model(tmp_path / "model")
+def run(tmp_path: Path) -> Iterator[VllmRun]:
+    small = VllmRun(tmp_path / "run")
     engine = VllmConfig(dtype="float32", max_num_seqs=16, kv_cache_gib=0.1, enforce_eager=True)
-    spec = GeneratorSpec(
-        run="small",
-        redis_url=small.server.url,
-        model=model,
-        weights=small.weights.root,
-        data=(small.data,),
-        stages=(StageRules(SamplingLimits(max_tokens=48)),),
-        max_prompt_tokens=32,
-        buffer=small.config.model_copy(update={"selection": "all"}),
-        rewards=RewardsConfig(workers=1),
-        actors=ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.5, engine=engine),
-    )
+    actors = ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.5, engine=engine)
+    spec = small.spec(model=small.model, max_prompt_tokens=32, actors=actors)
     FleetRegistry(small.client, "small").save_spec(spec.shared())
-    small.model = model
-    small.write = lambda folder: (folder / "model.safetensors").write_bytes(
-        (model / "model.safetensors").read_bytes()
-    )
     small.publish(0, small.write)
     yield small
     small.close()
 
 
-def start(run: Any) -> subprocess.Popen[bytes]:
+def start(run: VllmRun) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", COMMAND, "--run", "small", "--redis", run.server.url])
 
 
@@ -72,7 +67,7 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
-def train_until_stopped_amid_work(run: Any, generator: int) -> None:
+def train_until_stopped_amid_work(run: VllmRun, generator: int) -> None:
     """One that has filled the buffer has nothing in flight: train until it is caught with something."""
     for step in range(2, 50):
         run.train(step, 120, run.write)
@@ -84,7 +79,7 @@ def train_until_stopped_amid_work(run: Any, generator: int) -> None:
 
 
 @pytest.mark.soak
-def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine(run: Any) -> None:
+def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine(run: VllmRun) -> None:
     registry = FleetRegistry(run.client, "small")
     first = start(run)
     wait_until(registry.reports, 240)
@@ -113,7 +108,7 @@ def test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_eng
     assert run.buffer.state.books().balanced
 
 
-def test_a_run_that_does_not_exist_is_one_clear_line(run: Any) -> None:
+def test_a_run_that_does_not_exist_is_one_clear_line(run: VllmRun) -> None:
     command = [sys.executable, "-c", COMMAND, "--run", "other", "--redis", run.server.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0

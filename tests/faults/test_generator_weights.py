@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from actors.generator.generator import Generator
 from buffer.weights.base import WeightsError
+from helpers.small_run import SmallRun
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Any]:
-    path = Path(__file__).parents[1] / "actors" / "conftest.py"
-    found = importlib.util.spec_from_file_location("actors_fixtures", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules["actors_fixtures"] = module
-    found.loader.exec_module(module)
-    small = module.SmallRun(tmp_path)
+def run(tmp_path: Path) -> Iterator[SmallRun]:
+    small = SmallRun(tmp_path)
     small.publish(0)
     yield small
     small.close()
 
 
-async def with_generator(run: Any, learner: Any) -> Any:
+async def with_generator(run: SmallRun, learner: Callable[[], None]) -> Generator:
     """Run a generator while ``learner`` (a blocking function) does its work; the generator afterwards."""
     generator = run.generator("one")
     running = asyncio.create_task(generator.run())
@@ -40,7 +32,7 @@ async def with_generator(run: Any, learner: Any) -> Any:
     return generator
 
 
-def test_a_flipped_byte_is_counted_and_training_goes_on_with_the_next_version(run: Any) -> None:
+def test_a_flipped_byte_is_counted_and_training_goes_on_with_the_next_version(run: SmallRun) -> None:
     def learner() -> None:
         run.train(0)
         file = run.weights.folder(run.version(1)) / "model.safetensors"
@@ -55,7 +47,7 @@ def test_a_flipped_byte_is_counted_and_training_goes_on_with_the_next_version(ru
     assert generator.report()["version"] >= str(run.version(3))
 
 
-def test_a_version_that_vanished_is_passed_over(run: Any) -> None:
+def test_a_version_that_vanished_is_passed_over(run: SmallRun) -> None:
     def learner() -> None:
         run.train(0)
         run.weights.publish(run.version(7), run.writer(7))
@@ -66,7 +58,7 @@ def test_a_version_that_vanished_is_passed_over(run: Any) -> None:
     assert generator.report()["load_failures"].get("VersionGone", 0) >= 1
 
 
-def test_a_full_disk_at_publish_leaves_the_old_version_serving(run: Any) -> None:
+def test_a_full_disk_at_publish_leaves_the_old_version_serving(run: SmallRun) -> None:
     def full(folder: Path) -> None:
         (folder / "model.safetensors").write_bytes(b"half")
         raise OSError(28, "No space left on device")

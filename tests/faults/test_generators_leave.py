@@ -18,12 +18,11 @@ import yaml
 
 from actors.config import ActorsConfig
 from actors.generator.registry import FleetRegistry
-from actors.generator.spec import GeneratorSpec
 from buffer.backend.embedded import connect
+from helpers.small_run import RULES, SmallRun
 from ops.config.loader import load_config
 from ops.records.folder import RunFolder
 from ops.telemetry.metrics.run_metrics import RunMetrics
-from rewards.config import RewardsConfig
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="needs prometheus: apt-get install prometheus"
@@ -38,7 +37,9 @@ DEPLOYED = HERE.parents[1] / "ops/deploy/kubernetes/generators.yaml"
 class WatchedRun:
     """A SmallRun, a learner that takes half a second a step, the driver's metrics, and a Prometheus."""
 
-    def __init__(self, small: Any, metrics: RunMetrics, ask: Callable[..., list[dict[str, Any]]]) -> None:
+    def __init__(
+        self, small: SmallRun, metrics: RunMetrics, ask: Callable[..., list[dict[str, Any]]]
+    ) -> None:
         self.small = small
         self.ask = ask
         self.registry = FleetRegistry(small.client, "small")
@@ -93,22 +94,10 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, actors_helpers: Any, watch: Callable[..., Any], prometheus: Callable[..., Any]
-) -> Iterator[WatchedRun]:
-    small = actors_helpers.SmallRun(tmp_path / "small")
-    stages = (actors_helpers.RULES,)
-    spec = GeneratorSpec(
-        run="small",
-        redis_url=small.server.url,
-        model=tmp_path,
-        weights=small.weights.root,
-        data=(small.data,),
-        stages=stages,
-        buffer=small.config,
-        rewards=RewardsConfig(workers=1),
-        actors=ActorsConfig(groups_in_flight=8, heartbeat_seconds=0.5),
-    )
+def run(tmp_path: Path, watch: Callable[..., Any], prometheus: Callable[..., Any]) -> Iterator[WatchedRun]:
+    small = SmallRun(tmp_path / "small")
+    actors = ActorsConfig(groups_in_flight=8, heartbeat_seconds=0.5)
+    spec = small.spec(stages=(RULES,), buffer=small.config, actors=actors)
     FleetRegistry(small.client, "small").save_spec(spec.shared())
     small.publish(0)
     text = {

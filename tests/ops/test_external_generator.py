@@ -12,7 +12,7 @@ import redis
 import structlog
 from typer.testing import CliRunner
 
-from actors.generator.registry import REPORT_SECONDS, FIRST_EXTERNAL_SLOT, FleetRegistry
+from actors.generator.registry import FIRST_EXTERNAL_SLOT, REPORT_SECONDS, FleetRegistry
 from buffer.backend.acl import acl_rules
 from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import RedisConfig
