@@ -60,7 +60,7 @@ def _client(config: RedisConfig, address: str) -> redis.Redis:
             socket_timeout=config.timeout_seconds,
             retry=Retry(
                 NoBackoff(), 1
-            ),  # a connection that broke while idle; the rest is Functions.patiently
+            ),  # a connection that broke while idle; the rest is Functions.retry_while_unreachable
             **extra,
         )
     except ValueError as error:

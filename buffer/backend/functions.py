@@ -6,8 +6,8 @@ The library is named by its schema version; processes of another version cannot 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +16,7 @@ import structlog
 
 from buffer.backend.errors import BufferFull, BufferRefusal, Fenced, Lost, Unreachable, WrongStep
 from buffer.config import RedisConfig
+from buffer.retry import retry
 
 SCHEMA = 1
 LIBRARY = f"magicrl_v{SCHEMA}"
@@ -72,7 +73,7 @@ class Functions:
         """Remember which incarnation of the run this Redis holds; raises Lost if it holds none."""
         with self._lock:
             if not self.incarnation:
-                found = self.patiently(
+                found = self.retry_while_unreachable(
                     lambda: self.client.hget(self.key("control"), "incarnation"), "the run"
                 )
                 if found is None:
@@ -90,34 +91,35 @@ class Functions:
     def call(self, name: str, *arguments: Argument, incarnation: str = "") -> Any:
         """Call a function, again while Redis cannot be reached; raises the fitting BufferRefusal."""
         command = self.command(name, *arguments, incarnation=incarnation)
-        return self.patiently(lambda: run_command(self.client, command), name)
+        return self.retry_while_unreachable(lambda: run_command(self.client, command), name)
 
-    def noted(self, refusal: Exception) -> Exception:
-        """``refusal``, remembered: Lost is said once, the next call speaks to whatever run is there then."""
-        if isinstance(refusal, Lost):
+    def retry_while_unreachable(self, attempt: Callable[[], Any], what: str) -> Any:
+        """Call ``attempt`` until Redis answers, at most ``patience_seconds``; raises the fitting
+        BufferRefusal."""
+        return retry(
+            partial(self._try, attempt, what),
+            Unreachable,
+            seconds=self.config.patience_seconds,
+            log=partial(_log.warning, "waiting for redis", calling=what),
+        )
+
+    def _try(self, attempt: Callable[[], Any], what: str) -> Any:
+        try:
+            return attempt()
+        except redis.exceptions.AuthenticationError:
+            raise
+        except redis.exceptions.ResponseError as error:
+            raise self._forget_incarnation_if_lost(translate(error)) from error
+        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+            patience = self.config.patience_seconds
+            text = f"no answer from Redis for {patience:.0f} s while calling {what}: {error}"
+            raise Unreachable(text) from error
+
+    def _forget_incarnation_if_lost(self, error: Exception) -> Exception:
+        """Return ``error``; after Lost the next call reads again which incarnation Redis has."""
+        if isinstance(error, Lost):
             self.incarnation = ""
-        return refusal
-
-    def patiently(self, attempt: Any, what: str) -> Any:
-        """Run ``attempt`` until Redis answers, at most ``patience_seconds``; every repetition is logged."""
-        deadline, pause = time.monotonic() + self.config.patience_seconds, 0.05
-        while True:
-            try:
-                return attempt()
-            except redis.exceptions.AuthenticationError:
-                raise
-            except redis.exceptions.ResponseError as error:
-                raise self.noted(translate(error)) from error
-            except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    patience = self.config.patience_seconds
-                    raise Unreachable(
-                        f"no answer from Redis for {patience:.0f} s while calling {what}: {error}"
-                    ) from error
-                _log.warning("waiting for redis", calling=what, seconds_left=round(left, 1), error=str(error))
-                time.sleep(min(pause, left))
-                pause = min(pause * 2, 2.0)
+        return error
 
 
 def run_command(client: redis.Redis, command: Sequence[Argument]) -> Any:

@@ -99,7 +99,7 @@ class PromptPool:
         return added
 
     def _drawn(self, rows: Iterable[PromptMeta], rules: PromptRules) -> list[PromptMeta]:
-        histories = self._functions.patiently(self._state().histories, "the prompts' histories")
+        histories = self._functions.retry_while_unreachable(self._state().histories, "the prompts' histories")
         return [
             row for row in rows if drawn_in_stage(histories.get(row.prompt), row.pass_rate, rules.difficulty)
         ]
@@ -141,7 +141,7 @@ class PromptPool:
     def snapshot(self, live: Callable[[], Iterable[GroupId]]) -> dict[str, str]:
         """The pool, JSON-able, for the checkpoint. ``live``: ``RunState.live``."""
         state = self._state(list(self.sources()))
-        return dict(self._functions.patiently(lambda: state.read(live), "the pool's snapshot"))
+        return dict(self._functions.retry_while_unreachable(lambda: state.read(live), "the pool's snapshot"))
 
     def restore(
         self, snapshot: Mapping[str, str], rows: Sequence[PromptMeta], rules: PromptRules | None = None
@@ -167,7 +167,7 @@ class PromptPool:
         added = self._add(drawn, rules)
         sources = list(self.sources())
         state = self._state(sources)
-        moved = self._functions.patiently(
+        moved = self._functions.retry_while_unreachable(
             lambda: state.refilter({row.prompt for row in drawn}), "the stage's prompts"
         )
         weights = [word for name in sources for word in (name, rules.mixture.get(name, 1.0))]
@@ -176,7 +176,7 @@ class PromptPool:
 
     def _rules_in_force(self) -> str:
         key = self._functions.key("control")
-        found = self._functions.patiently(
+        found = self._functions.retry_while_unreachable(
             lambda: self._functions.client.hget(key, "prompt_rules"), "the prompt rules"
         )
         return found.decode() if found else ""
@@ -187,7 +187,9 @@ class PromptPool:
     def sources(self) -> dict[str, float]:
         """Weight of every data source that was filled."""
         key = self._functions.key("weight")
-        found = self._functions.patiently(lambda: self._functions.client.hgetall(key), "sources")
+        found = self._functions.retry_while_unreachable(
+            lambda: self._functions.client.hgetall(key), "sources"
+        )
         return {name.decode(): float(weight) for name, weight in sorted(found.items())}
 
     def statistics(self) -> PoolStatistics:
@@ -201,7 +203,7 @@ class PromptPool:
             pipe.scard(f.key("retired", name))
             pipe.hget(f.key("left"), name)
         pipe.hget(f.key("control"), "epoch")
-        *counts, epoch = f.patiently(pipe.execute, "statistics")
+        *counts, epoch = f.retry_while_unreachable(pipe.execute, "statistics")
         columns = [dict(zip(names, (int(c or 0) for c in counts[i::5]), strict=True)) for i in range(5)]
         ready, drawn, resting, retired, left = columns
         return PoolStatistics(max(0, int(epoch or 0)), ready, drawn, resting, retired, left)

@@ -33,20 +33,22 @@ class DriverBuffer:
         Raises ValueError if the server's memory limit is below the worst case of the batches in flight.
         """
         self._check_memory(schedule)
-        self._functions.patiently(lambda: load_library(self.state.client), "function load")
+        self._functions.retry_while_unreachable(lambda: load_library(self.state.client), "function load")
         stages: list[Argument] = [n for stage in schedule.stages for n in stage[:3]]
         steps = -1 if schedule.steps is None else schedule.steps
         rules = (self.state.config.max_staleness, steps, self.state.config.max_rejected_per_step)
         self._functions.incarnation = ""
         call: list[Argument] = ["FCALL", f"{LIBRARY}_open", 1, self._functions.run]
         command = [*call, "", uuid.uuid4().hex, *rules, *stages]
-        known = self._functions.patiently(lambda: run_command(self.state.client, command), "open")
+        known = self._functions.retry_while_unreachable(
+            lambda: run_command(self.state.client, command), "open"
+        )
         self._functions.learn_incarnation()
         return bool(known)
 
     def _check_memory(self, schedule: BatchSchedule) -> None:
         need = worst_case_bytes(schedule.stages, self.state.config.max_staleness)
-        info = self._functions.patiently(lambda: self.state.client.info("memory"), "info")
+        info = self._functions.retry_while_unreachable(lambda: self.state.client.info("memory"), "info")
         limit = int(info.get("maxmemory", 0))
         if 0 < limit < need:
             batches = self.state.config.max_staleness + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from buffer.backend.functions import Argument
 from buffer.metrics import CODEC_SECONDS, PAYLOAD_BYTES
 from buffer.records.codec import encode_group, encode_summary
 from buffer.records.rollout import GroupId, GroupSummary, RolloutGroup
+from buffer.retry import Backoff, retry
 from buffer.rules.books import DropReason
 from buffer.rules.difficulty import observe, standing
 from buffer.rules.lease_monitor import Lease
@@ -107,18 +107,28 @@ class GeneratorBuffer:
 
     def _send(self, groups: Sequence[EncodedGroup]) -> list[Any]:
         """Send one chunk once Redis has room. Repeating is harmless: an accepted group is accepted again."""
-        deadline = time.monotonic() + self.state.config.push_seconds
-        while True:
-            try:
-                replies: list[Any] = self._functions.patiently(partial(self._round_trip, groups), "push")
-                return replies
-            except BufferFull:
-                self._wait_for_memory(groups, deadline - time.monotonic())
-            except Lost:
-                self._delete_bodies(groups)
-                raise
+        push = partial(self._round_trip, groups)
+        size, seconds = sum(len(group.body) for group in groups), self.state.config.push_seconds
+        try:
+            return retry(
+                lambda: self._functions.retry_while_unreachable(push, "push"),
+                BufferFull,
+                seconds=seconds,
+                log=partial(_log.warning, "waiting for memory in redis", groups=len(groups), bytes=size),
+                backoff=Backoff(5.0, 5.0),
+                sleep=self.state.wait,
+            )
+        except BufferFull as error:
+            names = ", ".join(group.name for group in groups)
+            raise BufferFull(
+                f"no memory in Redis for group {names} ({size} bytes) in {seconds:.0f} s: "
+                "raise its limit; is the learner at work?"
+            ) from error
+        except Lost:
+            self._delete_bodies(groups)
+            raise
 
-    def _round_trip(self, groups: Sequence[EncodedGroup]) -> Any:
+    def _round_trip(self, groups: Sequence[EncodedGroup]) -> list[Any]:
         """Send bodies and reports in one transaction; above the memory limit Redis refuses all of it.
 
         Bodies are set beside the function: passed through Lua they would cost three times as much.
@@ -127,23 +137,13 @@ class GeneratorBuffer:
         pipe.mset({group.key: group.body for group in groups})
         reports, incarnation = [group.report for group in groups], groups[0].incarnation
         pipe.execute_command(*self._functions.command("push", *reports, incarnation=incarnation))  # type: ignore[no-untyped-call]
-        return pipe.execute()[-1]
+        replies: list[Any] = pipe.execute()[-1]
+        return replies
 
     def _delete_bodies(self, groups: Sequence[EncodedGroup]) -> None:
         """Delete bodies that were set beside a call that a Redis without the run refused."""
         keys = [group.key for group in groups]
-        self._functions.patiently(lambda: self._functions.client.unlink(*keys), "unlink")
-
-    def _wait_for_memory(self, groups: Sequence[EncodedGroup], seconds: float) -> None:
-        size = sum(len(group.body) for group in groups)
-        if seconds <= 0:
-            names, waited = ", ".join(group.name for group in groups), self.state.config.push_seconds
-            raise BufferFull(
-                f"no memory in Redis for group {names} ({size} bytes) in {waited:.0f} s: "
-                "raise its limit; is the learner at work?"
-            )
-        _log.warning("waiting for memory in redis", groups=len(groups), bytes=size, left=round(seconds))
-        self.state.wait(min(seconds, 5.0))
+        self._functions.retry_while_unreachable(lambda: self._functions.client.unlink(*keys), "unlink")
 
     def reject(self, lease: Lease, summary: GroupSummary) -> PushResult:
         """End a group that is not worth training on: place, lease and statistics in one call; no body."""

@@ -209,7 +209,9 @@ class LearnerBuffer:
 
     def bodies(self, keys: Sequence[str]) -> list[bytes | None]:
         """Fetch bodies as they are stored, in one round trip; None where there is none."""
-        bodies: list[bytes | None] = self._functions.patiently(lambda: self.state.client.mget(keys), "fetch")
+        bodies: list[bytes | None] = self._functions.retry_while_unreachable(
+            lambda: self.state.client.mget(keys), "fetch"
+        )
         return bodies
 
     def _decode(self, group: GroupId, body: bytes | None) -> RolloutGroup:

@@ -96,4 +96,4 @@ class RunState:
     def _read(self, command: str, *key: object, field: str | None = None) -> Any:
         read = getattr(self.client, command)
         arguments = [self.functions.key(*key)] + ([field] if field else [])
-        return self.functions.patiently(lambda: read(*arguments), str(key[0]))
+        return self.functions.retry_while_unreachable(lambda: read(*arguments), str(key[0]))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import structlog
 
 from buffer.records.versions import PolicyVersion
+from buffer.retry import Backoff, retry
 from buffer.store.learner_side import Claim, LearnerBuffer
 from buffer.weights.base import Published, StoreUnavailable
 from learner.checkpoint.checkpoint import Checkpoint, CheckpointError, Checkpoints
@@ -25,7 +27,6 @@ from learner.coordinator.nonfinite import NonFinite, keep_batch, stop_if_too_man
 from learner.coordinator.rank_group import OutOfMemory, RankDied, RankGroup
 from learner.coordinator.report import StepReport, step_report
 from learner.coordinator.resume import check_resume
-from learner.coordinator.retry import persistently
 from learner.coordinator.saver import Saver
 from learner.coordinator.state import LearnerState
 from learner.recipe.schedule import Schedule
@@ -33,6 +34,10 @@ from learner.recipe.stats import StepStats
 from learner.timer import PhaseClock
 
 Phase = Literal["wait", "update", "publish", "checkpoint", "idle"]
+
+DISK_BACKOFF = Backoff(1.0, 15.0)
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -164,12 +169,20 @@ class Learner:
     def _publish(self) -> Published:
         """Make the current version the one to sample with."""
         self._open_stage()
-        patience = self._ranks.config.publish_patience
-        published = persistently(
-            lambda: self._ranks.publish(self.version), StoreUnavailable, patience, self._stop
-        )
+        published = self._retry_on_full_disk(lambda: self._ranks.publish(self.version), StoreUnavailable)
         self._buffer.announce(self.version)
         return published
+
+    def _retry_on_full_disk(self, attempt: Callable[[], T], refusal: type[Exception]) -> T:
+        """Retry for a while: the ranks still have what was not written, and somebody may make room."""
+        return retry(
+            attempt,
+            refusal,
+            seconds=self._ranks.config.publish_patience,
+            log=partial(log.error, "waiting for room"),
+            backoff=DISK_BACKOFF,
+            stop=self._stop,
+        )
 
     def _begin(self, checkpoint: Checkpoint | None, parent: int) -> PolicyVersion:
         state, ledger = LearnerState(), {}
@@ -237,9 +250,8 @@ class Learner:
 
     def _last_checkpoint(self) -> None:
         """Once there is room; in the end without it, as that was estimated."""
-        patience = self._ranks.config.publish_patience
         try:
-            persistently(self._saver.check_room, CheckpointError, patience, self._stop)
+            self._retry_on_full_disk(self._saver.check_room, CheckpointError)
         except CheckpointError as error:
             log.error("last checkpoint tried without room", reason=str(error))
         self._checkpoint()
