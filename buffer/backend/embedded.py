@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import threading
-from functools import partial
+import time
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlsplit
@@ -15,7 +15,6 @@ import structlog
 
 from buffer.backend.connection import OLDEST, RedisUnusable, connect
 from buffer.child_process import die_with_parent
-from buffer.retry import Backoff, retry
 
 __all__ = ["EmbeddedRedis", "RedisUnusable", "connect", "find_server"]
 
@@ -137,27 +136,19 @@ class EmbeddedRedis:
         return [word for name, value in words.items() for word in (f"--{name}", value)]
 
     def _wait_until_ready(self, seconds: float = 120.0) -> None:
-        client = redis.Redis.from_url(self.url, socket_timeout=1)
-        try:
-            retry(
-                partial(self._ping, client),
-                (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError),
-                seconds=seconds,
-                log=partial(log.debug, "waiting for the redis server to start"),
-                backoff=Backoff(0.02, 0.02),
-            )
-        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-            raise RedisUnusable(
-                f"redis-server did not answer within {seconds:.0f} s: {self._last_words()}"
-            ) from error
-        finally:
-            client.close()
-
-    def _ping(self, client: redis.Redis) -> None:
         assert self.process is not None
-        if self.process.poll() is not None or self._stopping.is_set():
-            raise RedisUnusable(f"redis-server ended at once: {self._last_words()}")
-        client.ping()
+        client = redis.Redis.from_url(self.url, socket_timeout=1)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None or self._stopping.is_set():
+                raise RedisUnusable(f"redis-server ended at once: {self._last_words()}")
+            try:
+                client.ping()
+                client.close()
+                return
+            except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
+                time.sleep(0.02)
+        raise RedisUnusable(f"redis-server did not answer within {seconds:.0f} s: {self._last_words()}")
 
     def _last_words(self) -> str:
         log = self.folder / "redis.log"
