@@ -103,7 +103,7 @@ class LiveEvaluation:
             if self._job is None:
                 self._begin()
             elif (result := self._job.poll()) is not None:
-                self._take_in(self._job, result)
+                self._on_end(self._job, result)
         except Exception:
             log.exception("evaluation failed", version=str(self._measuring))
             self._job, self._ended = None, self._measuring
@@ -137,22 +137,22 @@ class LiveEvaluation:
                 version, self._benchmarks, self._seconds, self._alone_seconds
             )
         except GeneratorDied as error:
-            self._broke_off("", str(error), TRIES)
+            self._on_failure("", str(error), TRIES)
             return
         if self._job is not None:
             log.info("evaluation begins", version=str(version), generator=self._job.name)
 
-    def _take_in(self, job: EvaluationJob, result: CallResult[Answers]) -> None:
+    def _on_end(self, job: EvaluationJob, result: CallResult[Answers]) -> None:
         self._job = None
         if result.value is not None:
             self._ended = self._measuring
             self._report(result.value)
             return
-        self._broke_off(job.name, result.error, 0 if job.used_full_budget else TRIES)
+        self._on_failure(job.name, result.error, 0 if job.used_full_budget else TRIES)
         if job.past_grace:
             job.cancel()
 
-    def _broke_off(self, name: str, error: str | None, tries: int) -> None:
+    def _on_failure(self, name: str, error: str | None, tries: int) -> None:
         self._failures += 1
         left = max(0, tries - self._failures)
         log.warning("evaluation broke off", generator=name, error=error, tries_left=left)

@@ -25,6 +25,7 @@ from buffer.store.run_state import RunState
 from helpers.buffer_world import MakeWorld, World, leased_group
 from ops.commands.observe.buffer import app
 from ops.config.loader import load_config
+from ops.config.schema import ConfigError
 from ops.run import buffer_supervisor
 
 Ask = Callable[..., Any]
@@ -51,9 +52,9 @@ def ask(played: World, redis_server: EmbeddedRedis) -> Iterator[Ask]:
         (Path(folder) / "redis").mkdir()
         (Path(folder) / "redis" / "url").write_text(redis_server.url)
 
-        def run(command: str, *options: str, status: int = 0) -> Any:
-            result = CliRunner().invoke(app, [command, folder, *options])
-            assert result.exit_code == status, result.output
+        def run(command: str, *options: str) -> Any:
+            result = CliRunner().invoke(app, [command, folder, *options], catch_exceptions=False)
+            assert result.exit_code == 0, result.output
             return json.loads(result.stdout) if "--json" in options else result.output
 
         yield run
@@ -88,8 +89,9 @@ def test_groups_and_prompts_and_one_group(ask: Ask, played: World) -> None:
     assert shown["rollouts"][0]["versions"] == ["1.0 from token 0"]
     assert len(shown["prompt"].split()) == 4
     assert "no body is stored" in ask("show", flying[0]["group"])
-    assert "is not in Redis" in ask("show", "9.9.9", status=2)
-    assert "must look like" in ask("show", "nonsense", status=2)
+    for group, mistake in (("9.9.9", "is not in Redis"), ("nonsense", "must look like")):
+        with pytest.raises(ConfigError, match=mistake):
+            ask("show", group)
 
 
 def test_purge_takes_one_run_and_leaves_the_others(
@@ -100,7 +102,8 @@ def test_purge_takes_one_run_and_leaves_the_others(
     assert runs(client) == sorted([played.state.run, other.state.run])
     monkeypatch.setattr(buffer_supervisor, "BEAT_SECONDS", 0.1)
     with buffer_supervisor.BufferSupervisor(played.buffer, lambda: None):
-        assert "is alive" in ask("purge", "--yes", status=2)
+        with pytest.raises(ConfigError, match="is alive"):
+            ask("purge", "--yes")
     monkeypatch.setattr(buffer_supervisor, "INCUMBENT_SECONDS", 0.3)
     assert "keys deleted" in ask("purge", "--yes")
     assert runs(client) == [other.state.run]
@@ -117,9 +120,8 @@ def test_the_name_of_a_run_is_no_pattern(client: redis.Redis) -> None:
 
 
 def test_a_run_that_is_not_there() -> None:
-    result = CliRunner().invoke(app, ["stats", "no-such-run"])
-    assert result.exit_code == 2
-    assert "no run at no-such-run" in result.output
+    with pytest.raises(ConfigError, match="no-such-run: no run of that name or folder"):
+        CliRunner().invoke(app, ["stats", "no-such-run"], catch_exceptions=False)
 
 
 @pytest.fixture

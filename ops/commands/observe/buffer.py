@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from buffer.rules.places import Place
+from ops.config.schema import ConfigError
 from ops.display.console import stdout
+from ops.records.runs import find_run
 
 if TYPE_CHECKING:
     import redis
@@ -49,36 +50,32 @@ class Opened:
 
 @contextmanager
 def _open(run: str, url: str | None) -> Iterator[Opened]:
-    """Find a run and connect to its Redis. Mistakes are one line on standard error and exit status 2."""
+    """Find a run and connect to its Redis. Raises ConfigError."""
     from buffer.backend.embedded import RedisUnusable, connect
     from buffer.backend.errors import BufferRefusal
     from ops.config.loader import load_config
 
-    folder = Path(run) if (Path(run) / "config.yaml").exists() else Path("runs") / run
-    if not (folder / "config.yaml").exists():
-        raise _mistake(f"no run at {run} or {folder}: give the folder that holds its config.yaml")
-    config = load_config(str(folder / "config.yaml"))
-    own = folder / "redis" / "url"
+    folder = find_run(run)
+    config = load_config(folder.config)
+    own = folder.redis / "url"
     address = url or config.buffer.redis.url or (own.read_text() if own.exists() else None)
     try:
         client = connect(config.buffer.redis, address)
         yield Opened(config.run.name, config, client)
         client.close()
     except (RedisUnusable, BufferRefusal) as error:
-        raise _mistake(f"{error} (a run's own Redis lives only while it runs)") from error
+        raise ConfigError(f"{error} (a run's own Redis lives only while it runs)") from error
 
 
-def _mistake(text: str) -> typer.Exit:
-    typer.echo(text, err=True)
-    return typer.Exit(2)
-
-
-def _show(
-    as_json: bool, data: Any, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
-) -> None:
+def _show(as_json: bool, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows as JSON objects or as a table."""
     if as_json:
-        typer.echo(json.dumps(data))
-        return
+        typer.echo(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
+    else:
+        _print_table(title, columns, rows)
+
+
+def _print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row))
@@ -92,27 +89,19 @@ def stats(run: Run, redis_url: Url = None, as_json: AsJson = False) -> None:
     from buffer.store.rollout_buffer import RolloutBuffer
 
     with _open(run, redis_url) as opened:
-        buffer = RolloutBuffer(opened.client, opened.name, opened.config.buffer)
-        books, pool = (
-            buffer.state.books(),
-            PromptPool(opened.client, opened.name, opened.config.buffer).statistics(),
-        )
+        books = RolloutBuffer(opened.client, opened.name, opened.config.buffer).state.books()
+        pool = PromptPool(opened.client, opened.name, opened.config.buffer).statistics()
+    if as_json:
         data = books.as_dict() | {"balanced": books.balanced, "counters": dict(books.counters)}
-        data |= {"dropped_tokens": dict(books.dropped_tokens), "prompts": asdict(pool)}
-        places = {key: value for key, value in books.as_dict().items() if key != "dropped"}
-        dropped = {f"dropped: {reason}": number for reason, number in books.dropped.items()}
-        balance = {"balance": "yes" if books.balanced else f"NO: {books.placed} are placed"}
-        _show(
-            as_json,
-            data,
-            f"Groups of {opened.name}",
-            ["place", "groups"],
-            (places | dropped | balance).items(),
-        )
-        if not as_json:
-            states = ("ready", "drawn", "resting", "retired", "left")
-            rows = [[source, *(getattr(pool, state)[source] for state in states)] for source in pool.ready]
-            _show(False, None, f"Prompts, epoch {pool.epoch}", ["source", *states[:-1], "draws left"], rows)
+        typer.echo(json.dumps(data | {"dropped_tokens": dict(books.dropped_tokens), "prompts": asdict(pool)}))
+        return
+    places = {key: value for key, value in books.as_dict().items() if key != "dropped"}
+    dropped = {f"dropped: {reason}": number for reason, number in books.dropped.items()}
+    balance = {"balance": "yes" if books.balanced else f"NO: {books.placed} are placed"}
+    _print_table(f"Groups of {opened.name}", ["place", "groups"], (places | dropped | balance).items())
+    states = ("ready", "drawn", "resting", "retired", "left")
+    rows = [[source, *(getattr(pool, state)[source] for state in states)] for source in pool.ready]
+    _print_table(f"Prompts, epoch {pool.epoch}", ["source", *states[:-1], "draws left"], rows)
 
 
 @app.command()
@@ -125,23 +114,13 @@ def groups(
 ) -> None:
     """List the groups in Redis, oldest version first."""
     with _open(run, redis_url) as opened:
-        found = sorted(opened.inspector.groups(place), key=lambda row: (row.step, row.place, row.id))[:limit]
-        columns = ["group", "place", "stage", "oldest step", "source", "tokens", "pass rate", "generator"]
-        rows = [
-            [
-                str(row.id),
-                row.place,
-                row.stage,
-                row.step,
-                row.data_source,
-                row.tokens,
-                _pass_rate(row),
-                row.actor,
-            ]
-            for row in found
-        ]
-        data = [dict(zip(columns, row, strict=True)) for row in rows]
-        _show(as_json, data, f"Groups of {opened.name}", columns, rows)
+        found = sorted(opened.inspector.groups(place), key=lambda row: (row.step, row.place, row.id))
+    columns = ["group", "place", "stage", "oldest step", "source", "tokens", "pass rate", "generator"]
+    rows = [
+        [str(g.id), g.place, g.stage, g.step, g.data_source, g.tokens, _pass_rate(g), g.actor]
+        for g in found[:limit]
+    ]
+    _show(as_json, f"Groups of {opened.name}", columns, rows)
 
 
 def _pass_rate(row: GroupRow) -> float | str:
@@ -158,14 +137,14 @@ def prompts(
 ) -> None:
     """List the prompts that were sampled with their history, the most often sampled first."""
     with _open(run, redis_url) as opened:
-        columns = ["prompt", "groups", "samples", "right", "last pass rate", "posterior", "failures in a row"]
-        rows = [
-            [row.prompt, h.groups, h.samples, h.successes, float(h.last), round(h.pass_rate, 4), h.failures]
-            for row in opened.inspector.prompts(limit, hardest)
-            for h in [row.history]
-        ]
-        data = [dict(zip(columns, row, strict=True)) for row in rows]
-        _show(as_json, data, f"Prompts of {opened.name}", columns, rows)
+        found = opened.inspector.prompts(limit, hardest)
+    columns = ["prompt", "groups", "samples", "right", "last pass rate", "posterior", "failures in a row"]
+    rows = [
+        [row.prompt, h.groups, h.samples, h.successes, float(h.last), round(h.pass_rate, 4), h.failures]
+        for row in found
+        for h in [row.history]
+    ]
+    _show(as_json, f"Prompts of {opened.name}", columns, rows)
 
 
 @app.command()
@@ -185,9 +164,9 @@ def show(
             row = opened.inspector.group(GroupId.parse(group))
             body = opened.inspector.body(row) if row else None
         except (ValueError, CorruptBody) as error:
-            raise _mistake(str(error)) from error
+            raise ConfigError(str(error)) from error
         if row is None:
-            raise _mistake(f"group {group} is not in Redis: it ended a while ago, or never was")
+            raise ConfigError(f"group {group} is not in Redis: it ended a while ago, or never was")
         data: dict[str, Any] = {
             "group": group,
             "place": row.place,
@@ -219,7 +198,7 @@ def purge(
     with _open(run, redis_url) as opened:
         buffer = RolloutBuffer(opened.client, opened.name, opened.config.buffer)
         if not live and buffer.driver.incumbent_lives(INCUMBENT_SECONDS):
-            raise _mistake(
+            raise ConfigError(
                 f"the learner of {opened.name} is alive: magicrl stop {opened.name}, or add --live"
             )
         if not yes:
