@@ -3,7 +3,7 @@
     learner                             store                            generator
     -------                             -----                            ---------
     Rank.publish
-      write_weights
+      publish_weights
         store.publish(version) -------> files in a staging folder,
                                         manifest.json, one rename;
                                         older versions are retired

@@ -11,7 +11,7 @@ from learner.checkpoint.hf_files import tensor_writer
 from learner.compute.engine import LearnerEngine
 
 
-def write_weights(
+def publish_weights(
     engine: LearnerEngine, version: PolicyVersion, store: WeightStore | None, dtype: torch.dtype
 ) -> Published | None:
     """Publish ``engine``'s parameters; a rank without a store only takes part in gathering them.

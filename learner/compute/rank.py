@@ -25,7 +25,7 @@ from learner.compute.engine import DeepSpeedEngine
 from learner.compute.logprobs import HeadLoss
 from learner.compute.model import ModelUnusable
 from learner.compute.oom import retold
-from learner.compute.publish import write_weights
+from learner.compute.publish import publish_weights
 from learner.compute.resolve import resolve_dtype
 from learner.memory import MemoryNeed, memory_need, model_shape
 from learner.rank_spec import RankSpec
@@ -187,7 +187,7 @@ class Rank:
         if self._spec.config.publish_dtype == "auto":
             dtype = self._engine.dtype
         try:
-            return write_weights(self._engine, version, self._weights, dtype)
+            return publish_weights(self._engine, version, self._weights, dtype)
         except StoreUnavailable as error:
             return error
 
