@@ -19,6 +19,7 @@ from buffer.weights.delta import DeltaWeights
 from buffer.weights.disk import DiskWeights
 from buffer.weights.http_client import HttpWeights
 from buffer.weights.http_server import WeightServer
+from helpers.weight_files import content, version
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -57,14 +58,6 @@ def ask(board: str, method: str, *arguments: Any) -> Any:
     import ray
 
     return ray.get(getattr(ray.get_actor(board), method).remote(*arguments), timeout=30)
-
-
-def version(step: int) -> PolicyVersion:
-    return PolicyVersion(1, step)
-
-
-def content(data: bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / "model.safetensors").write_bytes(data) and None
 
 
 def test_what_is_published_in_pieces_is_fetched_whole(

@@ -1,95 +1,16 @@
-"""Patches and DeltaWeights: bit-exact, small, and able to catch up."""
+"""DeltaWeights: bit-exact, small, and able to catch up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from safetensors.numpy import save_file
 
-from buffer.records.versions import PolicyVersion
 from buffer.weights.base import TornWeights
 from buffer.weights.delta import DeltaWeights
 from buffer.weights.disk import DiskWeights
-from buffer.weights.patch import BadPatch, apply_patch, make_patch
-
-Tensors = dict[str, np.ndarray]
-
-
-def version(step: int, lineage: int = 1) -> PolicyVersion:
-    return PolicyVersion(lineage, step)
-
-
-def saved(tensors: Tensors) -> Callable[[Path], None]:
-    return lambda folder: save_file(tensors, folder / "model.safetensors")
-
-
-def changed(tensors: Tensors, random: np.random.Generator, share: float) -> Tensors:
-    """A copy in which ``share`` of the 16-bit elements moved by one unit in the last place."""
-    result = {}
-    for name, tensor in tensors.items():
-        bits = tensor.view(np.uint16).copy()
-        places = random.random(bits.shape) < share
-        bits[places] += random.choice([1, 0xFFFF], size=int(places.sum())).astype(np.uint16)
-        result[name] = bits.view(tensor.dtype)
-    return result
-
-
-def random_tensors(random: np.random.Generator, size: int = 1000) -> Tensors:
-    return {
-        "a": random.normal(size=(size, 7)).astype(np.float16),
-        "b": random.normal(size=size).astype(np.float16),
-    }
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    old=st.binary(min_size=0, max_size=400),
-    edits=st.lists(st.tuples(st.integers(0, 399), st.integers(0, 255)), max_size=40),
-    width=st.sampled_from([1, 2, 4]),
-)
-def test_a_patch_restores_any_bytes(
-    tmp_path_factory: pytest.TempPathFactory, old: bytes, edits: list[tuple[int, int]], width: int
-) -> None:
-    folder = tmp_path_factory.mktemp("patch")
-    old = old[: len(old) // width * width]
-    new = bytearray(old)
-    for place, value in edits:
-        if place < len(new):
-            new[place] = value
-    (folder / "old").write_bytes(old)
-    (folder / "new").write_bytes(new)
-    patch = make_patch(folder / "old", folder / "new", width)
-    assert patch is not None
-    apply_patch(patch, folder / "old", folder / "made")
-    assert (folder / "made").read_bytes() == bytes(new)
-
-
-def test_another_layout_has_no_patch(tmp_path: Path) -> None:
-    (tmp_path / "old").write_bytes(b"1234")
-    (tmp_path / "new").write_bytes(b"123456")
-    assert make_patch(tmp_path / "old", tmp_path / "new", 2) is None
-
-
-@pytest.mark.parametrize("place", [0, 3, 40, -1])
-def test_a_damaged_patch_or_a_wrong_base_is_refused(tmp_path: Path, place: int) -> None:
-    random = np.random.default_rng(0)
-    old = random.integers(0, 255, 4000, dtype=np.uint8).tobytes()
-    (tmp_path / "old").write_bytes(old)
-    (tmp_path / "other").write_bytes(old[::-1])
-    (tmp_path / "new").write_bytes(old[:2000] + bytes(100) + old[2100:])
-    patch = make_patch(tmp_path / "old", tmp_path / "new", 2)
-    assert patch is not None
-    with pytest.raises(BadPatch, match="something else"):
-        apply_patch(patch, tmp_path / "other", tmp_path / "made")
-    damaged = bytearray(patch)
-    damaged[place] ^= 0xFF
-    with pytest.raises(BadPatch):
-        apply_patch(bytes(damaged), tmp_path / "old", tmp_path / "made")
+from helpers.weight_files import changed, random_tensors, saved, version
 
 
 def test_200_updates_with_gaps_are_bit_exact(tmp_path: Path) -> None:
@@ -153,7 +74,7 @@ def test_a_torn_patch_leaves_the_cache_as_it_was(tmp_path: Path) -> None:
     assert DiskWeights(tmp_path / "reader").versions() == [version(0)]
 
 
-def test_a_copy_that_is_damaged_here_is_put_together_anew(tmp_path: Path) -> None:
+def test_a_damaged_cached_version_is_rebuilt(tmp_path: Path) -> None:
     random = np.random.default_rng(4)
     shared = DiskWeights(tmp_path / "shared", keep=2)
     learner = DeltaWeights(shared, DiskWeights(tmp_path / "cache", keep=2))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,17 +15,7 @@ from hypothesis import strategies as st
 from buffer.records.versions import PolicyVersion
 from buffer.weights.base import TornWeights, VersionGone, WeightsError
 from buffer.weights.disk import DiskWeights
-
-
-def version(step: int, lineage: int = 1) -> PolicyVersion:
-    return PolicyVersion(lineage, step)
-
-
-def content(text: str) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        (folder / "model.safetensors").write_text(text)
-
-    return write
+from helpers.weight_files import content, version
 
 
 def test_what_is_fetched_is_what_was_published(tmp_path: Path) -> None:
@@ -36,13 +26,7 @@ def test_what_is_fetched_is_what_was_published(tmp_path: Path) -> None:
         assert fetched.version == version(0)
         assert (fetched.path / "model.safetensors").read_text() == "zero"
         assert fetched.manifest.details == {"dtype": "float32"}
-        assert fetched.manifest.files["model.safetensors"].crc32 == crc32("zero")
-
-
-def crc32(text: str) -> str:
-    import binascii
-
-    return f"{binascii.crc32(text.encode()):08x}"
+        assert fetched.manifest.files["model.safetensors"].crc32 == f"{binascii.crc32(b'zero'):08x}"
 
 
 def test_newest_is_by_lineage_then_step(tmp_path: Path) -> None:
@@ -56,7 +40,7 @@ def test_newest_is_by_lineage_then_step(tmp_path: Path) -> None:
         assert (fetched.path / "model.safetensors").read_text() == "1.10"
 
 
-def test_empty_store_missing_version_and_second_publish_say_so(tmp_path: Path) -> None:
+def test_an_empty_store_a_missing_version_and_a_second_publish_are_errors(tmp_path: Path) -> None:
     store = DiskWeights(tmp_path, keep=2)
     with pytest.raises(VersionGone, match="there: none"), store.fetch():
         pass

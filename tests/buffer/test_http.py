@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import requests
-from safetensors.numpy import save_file
 
-from buffer.records.versions import PolicyVersion
 from buffer.weights.base import TornWeights, VersionGone, WeightsError
 from buffer.weights.delta import DeltaWeights
 from buffer.weights.disk import DiskWeights
 from buffer.weights.http_client import HttpWeights
 from buffer.weights.http_server import WeightServer
-
-
-def version(step: int) -> PolicyVersion:
-    return PolicyVersion(1, step)
-
-
-def content(data: bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / "model.safetensors").write_bytes(data) and None
+from helpers.weight_files import content, saved, version
 
 
 @pytest.fixture
@@ -196,8 +187,7 @@ def test_deltas_travel_over_http(tmp_path: Path) -> None:
         for step in range(5):
             tensor = tensor.copy()
             tensor[random.integers(0, len(tensor), 200)] += 1
-            save_file({"w": tensor}, tmp_path / "now")
-            learner.publish(version(step), content((tmp_path / "now").read_bytes()), {"dtype": "float16"})
+            learner.publish(version(step), saved({"w": tensor}), {"dtype": "float16"})
             if step in (0, 1, 4):
                 with remote.fetch() as fetched:
                     whole = (tmp_path / f"learner/1/{step}/model.safetensors").read_bytes()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from buffer.config import WeightsConfig, WeightServerConfig
-from buffer.records.versions import PolicyVersion
 from buffer.weights import scratch
 from buffer.weights.delta import DeltaWeights
 from buffer.weights.disk import DiskWeights
 from buffer.weights.http_client import HttpWeights
 from buffer.weights.http_server import WeightServer
 from buffer.weights.location import TOKEN, Location, open_store, weights_token
+from helpers.weight_files import content, version
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +23,6 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(scratch, "shared_memory", lambda: root)
     monkeypatch.delenv(TOKEN, raising=False)
     return root
-
-
-def write(text: str) -> object:
-    return lambda folder: (folder / "model.safetensors").write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +58,7 @@ def test_a_folder_needs_no_private_copy_unless_it_holds_deltas(tmp_path: Path, m
 
 def test_downloads_are_gone_when_the_reader_closes(tmp_path: Path, memory: Path) -> None:
     shared = DiskWeights(tmp_path / "w")
-    shared.publish(PolicyVersion(1, 0), write("abc"))
+    shared.publish(version(0), content("abc"))
     token = tmp_path / "token"
     token.write_text("secret\n")
     config = WeightsConfig(full_every=4, http=WeightServerConfig(token_file=token))
