@@ -1,4 +1,4 @@
-"""What every log line of this process says of itself: run, role, slot, and the policy version it is at."""
+"""What every log line of this process carries: run, role, slot, and the policy version it works on."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 from buffer.records.versions import PolicyVersion
 
-_facts: dict[str, Any] = {}
-FACTS: Mapping[str, Any] = MappingProxyType(_facts)
-"""For the log's processors. Of the process, not of a thread or task: most lines come from threads."""
+_context: dict[str, Any] = {}
+LOG_CONTEXT: Mapping[str, Any] = MappingProxyType(_context)
+"""For the log's processors. It belongs to the process, not to a thread or task (as structlog's contextvars
+do): most lines come from threads."""
 
 
-def know(**facts: Any) -> None:
-    """These hold from now on."""
-    _facts.update(facts)
+def bind_log_context(**fields: Any) -> None:
+    """Add ``fields`` to every later log line."""
+    _context.update(fields)
 
 
-def at(version: PolicyVersion) -> None:
-    """The version that this process trains, or samples with, from now on."""
-    know(step=version.step, version=str(version))
+def bind_version(version: PolicyVersion) -> None:
+    """Set the version that this process trains or samples with from now on."""
+    bind_log_context(step=version.step, version=str(version))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import structlog
 
 from actors.engines.base import Engine, WeightsRefused
-from buffer import log_context as log_facts
+from buffer.log_context import bind_version
 from buffer.records.versions import PolicyVersion
 from buffer.weights.base import WeightsError, WeightStore
 
@@ -117,7 +117,7 @@ class WeightLoader:
                 return False
         async with self._loaded:
             self._loaded.notify_all()
-        log_facts.at(fetched.version)
+        bind_version(fetched.version)
         self.loads += 1
         self._on_pause(pause)
         log.info("weights loaded", generator=self._name, version=str(fetched.version), pause=round(pause, 4))

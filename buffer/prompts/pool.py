@@ -125,7 +125,7 @@ class PromptPool:
             PromptHistory.unpack(packed) if packed else PromptHistory.initial(float(prior) if prior else None)
         )
         with self._lock:
-            samples, self._budget = self._budget.give(history.pass_rate, int(size))
+            samples, self._budget = self._budget.allocate(history.pass_rate, int(size))
         return Lease(
             group=GroupId.parse(group.decode()),
             attempt=attempt.decode(),

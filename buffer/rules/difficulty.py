@@ -1,8 +1,8 @@
-"""What a prompt's pass rate says about it. Pure rules; their parameters are in the config."""
+"""Which prompts are drawn, and how often each is sampled, by their pass rates. Pure: no clock, no socket,
+no thread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,15 +12,15 @@ from buffer.config import DifficultyConfig
 from buffer.records.rollout import GroupSummary
 
 PRIOR_STRENGTH = 4.0
-"""How many samples an initial pass rate from the dataset counts for."""
+"""Number of samples that an initial pass rate from the dataset counts for."""
 
 
 class PromptHistory(NamedTuple):
-    """What is known of one prompt.
+    """One prompt's record.
 
-    groups, samples, successes: totals. last: pass rate of its last group. failures: groups without one right
-    answer in a row. right, wrong: a Beta posterior's counts, in which older policies weigh less. step: of the
-    policy that was sampled last.
+    groups, samples, successes: totals. last: pass rate of its last group. failures: consecutive groups
+    without one right answer. right, wrong: counts of a Beta posterior, in which older policies weigh less.
+    step: that of the newest policy that sampled it.
     """
 
     groups: int = 0
@@ -34,7 +34,7 @@ class PromptHistory(NamedTuple):
 
     @classmethod
     def initial(cls, pass_rate: float | None) -> PromptHistory:
-        """A prompt not sampled yet; ``pass_rate`` as the dataset knows it."""
+        """Return the record of a prompt that was not sampled yet; ``pass_rate`` as in the dataset."""
         if pass_rate is None:
             return cls()
         return cls(right=PRIOR_STRENGTH * pass_rate, wrong=PRIOR_STRENGTH * (1 - pass_rate))
@@ -45,7 +45,7 @@ class PromptHistory(NamedTuple):
         return (self.right + 1) / (self.right + self.wrong + 2)
 
     def pack(self) -> bytes:
-        """As msgpack, for Redis."""
+        """Return the record as msgpack, for Redis."""
         packed: bytes = msgpack.packb(self)
         return packed
 
@@ -58,18 +58,18 @@ class PromptHistory(NamedTuple):
         return cls(*row)
 
 
-class Standing(NamedTuple):
+class PromptStatus(NamedTuple):
     """Whether a prompt is drawn again: ``active``, ``resting`` until ``epoch``, or ``retired``."""
 
     name: str
     epoch: int = 0
 
 
-ACTIVE, RETIRED = Standing("active"), Standing("retired")
+ACTIVE, RETIRED = PromptStatus("active"), PromptStatus("retired")
 
 
 def observe(history: PromptHistory, group: GroupSummary, memory: float) -> PromptHistory:
-    """The history after one more group; a group of grading errors only says nothing."""
+    """Return the history after one more group; a group with nothing but grading errors changes nothing."""
     graded = len(group.verdicts) - group.verdicts.count("error")
     if not graded:
         return history
@@ -88,25 +88,25 @@ def observe(history: PromptHistory, group: GroupSummary, memory: float) -> Promp
 
 
 def worth_starting(pass_rate: float | None, rules: DifficultyConfig) -> bool:
-    """Initial filter: keep initial_low < p < initial_high; a prompt of unknown pass rate is kept."""
+    """Return whether initial_low < pass rate < initial_high; an unknown pass rate passes."""
     return pass_rate is None or rules.initial_low < pass_rate < rules.initial_high
 
 
-def standing(history: PromptHistory, rules: DifficultyConfig, epoch: int) -> Standing:
-    """Epoch retirement of mastered prompts; a growing rest, never for ever, for those that keep failing."""
+def next_status(history: PromptHistory, rules: DifficultyConfig, epoch: int) -> PromptStatus:
+    """Retire mastered prompts; rest those that keep failing, longer each time but never for good."""
     if rules.retire_at is not None and history.last >= rules.retire_at:
         return RETIRED
     if rules.rest_after is not None and history.failures >= rules.rest_after:
-        pause = min(rules.rest_longest, 2 ** (history.failures - rules.rest_after))
-        return Standing("resting", epoch + 1 + pause)
+        rest = min(rules.rest_longest, 2 ** (history.failures - rules.rest_after))
+        return PromptStatus("resting", epoch + 1 + rest)
     return ACTIVE
 
 
 def drawn_in_stage(history: PromptHistory | None, pass_rate: float | None, rules: DifficultyConfig) -> bool:
-    """Whether a stage that begins draws a prompt.
+    """Return whether a stage that begins draws a prompt.
 
-    Its own record decides once it was sampled, the dataset's ``pass_rate`` before. Failures under the old
-    limits are forgiven; mastered prompts stay retired.
+    Once the prompt was sampled, its record decides; before, the dataset's ``pass_rate``. Failures under the
+    old limits are forgiven; mastered prompts stay retired.
     """
     if history is None:
         return worth_starting(pass_rate, rules)
@@ -114,8 +114,8 @@ def drawn_in_stage(history: PromptHistory | None, pass_rate: float | None, rules
     return not mastered and worth_starting(history.pass_rate, rules)
 
 
-def promise(pass_rate: float) -> float:
-    """How much a prompt gains from more samples: highest at about 3 in 10 right, none at 0 or 1.
+def sampling_value(pass_rate: float) -> float:
+    """Return how much more samples of a prompt teach: most at about 3 in 10 right, nothing at 0 or 1.
 
     The deviation of a binary reward, sqrt(p (1 - p)), tilted towards hard prompts by (3 - 2p).
     """
@@ -126,28 +126,26 @@ def promise(pass_rate: float) -> float:
 class SamplingBudget:
     """Gives promising hard prompts more samples and easy ones fewer, within bounds, at the same total.
 
-    ``mean``: running mean of the promise of the prompts seen. ``debt``: samples given beyond the group size
-    so far, which the next prompts repay; it stays within one group's span, so the total does.
+    ``low``, ``high``: bounds, as multiples of the group size. ``mean``: running mean of the sampling value of
+    the prompts seen. ``overspend``: samples allocated beyond the group size so far, which the next prompts
+    repay; it stays within one group's span, and so does the total.
     """
 
     low: float
     high: float
-    mean: float = promise(0.5)
-    debt: float = 0.0
+    mean: float = sampling_value(0.5)
+    overspend: float = 0.0
 
-    def give(self, pass_rate: float, group_size: int) -> tuple[int, SamplingBudget]:
-        """Samples for this prompt, and the budget that is left. At least 2, so that a group can have a
-        gradient."""
+    def allocate(self, pass_rate: float, group_size: int) -> tuple[int, SamplingBudget]:
+        """Return the samples for this prompt and the budget that is left.
+
+        At least 2 samples, so that a group can have a gradient.
+        """
         least, most = max(2, round(group_size * self.low)), max(2, round(group_size * self.high))
         if least == most:
             return group_size, self
-        worth = promise(pass_rate)
-        wanted = group_size * worth / self.mean - self.debt
-        given = min(most, max(least, round(wanted)))
-        debt = self.debt + given - group_size
-        return given, replace(self, mean=self.mean + 0.02 * (worth - self.mean), debt=debt)
-
-
-def mean_pass_rate(histories: Sequence[PromptHistory]) -> float:
-    """Mean of the posterior pass rates; 0.0 of none."""
-    return sum(history.pass_rate for history in histories) / len(histories) if histories else 0.0
+        value = sampling_value(pass_rate)
+        wanted = group_size * value / self.mean - self.overspend
+        samples = min(most, max(least, round(wanted)))
+        mean, overspend = self.mean + 0.02 * (value - self.mean), self.overspend + samples - group_size
+        return samples, replace(self, mean=mean, overspend=overspend)

@@ -18,7 +18,7 @@ from buffer.records.codec import encode_group, encode_summary
 from buffer.records.rollout import GroupId, GroupSummary, RolloutGroup
 from buffer.retry import Backoff, retry
 from buffer.rules.books import DropReason
-from buffer.rules.difficulty import observe, standing
+from buffer.rules.difficulty import next_status, observe
 from buffer.rules.lease_monitor import Lease
 from buffer.store.leases import held_leases, lose_leases
 from buffer.store.run_state import RunState
@@ -153,7 +153,7 @@ class GeneratorBuffer:
     def _report(self, lease: Lease, summary: GroupSummary) -> tuple[Argument, ...]:
         """Return what both ``push`` and ``reject`` report of a group (see backend/lua/groups.lua)."""
         history = observe(lease.history, summary, self.state.config.difficulty.memory)
-        status = standing(history, self.state.config.difficulty, lease.group.epoch)
+        status = next_status(history, self.state.config.difficulty, lease.group.epoch)
         tokens, samples = sum(summary.lengths), len(summary.lengths)
         return (
             *(str(lease.group), lease.attempt, history.pack()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from buffer import log_context as log_facts
+from buffer.log_context import bind_version
 from buffer.records.versions import PolicyVersion
 from buffer.weights.base import Published, WeightStore
 from learner.checkpoint.hf_files import tensor_writer
@@ -19,7 +19,7 @@ def publish_weights(
     Raises what ``store.publish`` raises, on that rank only and after all have gathered, so that it can be
     called again.
     """
-    log_facts.at(version)
+    bind_version(version)
     tensors = engine.weights()
     try:
         if store is None:

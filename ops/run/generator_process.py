@@ -13,7 +13,7 @@ from functools import partial
 from actors.fleet.external import generate, given_spec
 from actors.generator.spec import StartGenerator, start_generator
 from buffer.backend.embedded import connect
-from buffer.log_context import know
+from buffer.log_context import bind_log_context
 from ops.config.schema import MetricsConfig
 from ops.telemetry import logs
 from ops.telemetry.metrics.server import MetricsEndpoint
@@ -25,7 +25,7 @@ def main(start: StartGenerator = start_generator) -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     spec = given_spec()
     logs.setup("generator")
-    know(run=spec.run, slot=int(slot))
+    bind_log_context(run=spec.run, slot=int(slot))
     access = MetricsConfig.model_validate_json(metrics).model_dump(exclude={"port"})
     endpoint = MetricsEndpoint(spec.run, partial(connect, spec.buffer.redis, spec.redis_url), **access)
     with ExitStack() as stack:

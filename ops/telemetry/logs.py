@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from buffer.log_context import FACTS, know
+from buffer.log_context import LOG_CONTEXT, bind_log_context
 
 FOLDER_VARIABLE = "MAGICRL_LOG_FOLDER"
 """Environment variable from which worker processes take the folder of the run's logs."""
@@ -54,7 +54,7 @@ def _without_secrets(text: str) -> str:
 
 def _add_context(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Add the process's context; the event's own values win."""
-    return {**FACTS, **event}
+    return {**LOG_CONTEXT, **event}
 
 
 def setup(role: str, folder: Path | None = None, terminal: bool = True) -> None:
@@ -62,9 +62,9 @@ def setup(role: str, folder: Path | None = None, terminal: bool = True) -> None:
 
     folder: the folder of logs within the run's own folder.
     """
-    know(role=role)
+    bind_log_context(role=role)
     if folder is not None:
-        know(run=folder.parent.name)
+        bind_log_context(run=folder.parent.name)
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,

@@ -14,11 +14,11 @@ from buffer.records.versions import PolicyVersion
 from buffer.rules.books import books_from_counts
 from buffer.rules.difficulty import (
     PromptHistory,
+    PromptStatus,
     SamplingBudget,
-    Standing,
+    next_status,
     observe,
-    promise,
-    standing,
+    sampling_value,
     worth_starting,
 )
 from buffer.rules.lease_monitor import HeldLease, LeaseMonitor
@@ -97,16 +97,16 @@ def test_history_adds_up_and_weighs_recent_policies_more() -> None:
 @pytest.mark.parametrize(
     ("history", "expected"),
     [
-        (PromptHistory(last=1.0), Standing("retired")),
-        (PromptHistory(last=0.9), Standing("active")),
-        (PromptHistory(last=0.0, failures=1), Standing("active")),
-        (PromptHistory(last=0.0, failures=2), Standing("resting", 5 + 1 + 1)),
-        (PromptHistory(last=0.0, failures=4), Standing("resting", 5 + 1 + 4)),
-        (PromptHistory(last=0.0, failures=40), Standing("resting", 5 + 1 + 8)),
+        (PromptHistory(last=1.0), PromptStatus("retired")),
+        (PromptHistory(last=0.9), PromptStatus("active")),
+        (PromptHistory(last=0.0, failures=1), PromptStatus("active")),
+        (PromptHistory(last=0.0, failures=2), PromptStatus("resting", 5 + 1 + 1)),
+        (PromptHistory(last=0.0, failures=4), PromptStatus("resting", 5 + 1 + 4)),
+        (PromptHistory(last=0.0, failures=40), PromptStatus("resting", 5 + 1 + 8)),
     ],
 )
-def test_standing(history: PromptHistory, expected: Standing) -> None:
-    assert standing(history, DifficultyConfig(), epoch=5) == expected
+def test_standing(history: PromptHistory, expected: PromptStatus) -> None:
+    assert next_status(history, DifficultyConfig(), epoch=5) == expected
 
 
 def test_the_initial_filter_keeps_what_can_be_learnt() -> None:
@@ -120,28 +120,28 @@ def test_the_initial_filter_keeps_what_can_be_learnt() -> None:
     ]
 
 
-def test_promise_is_highest_for_hard_prompts_that_are_not_impossible() -> None:
-    assert promise(0.5) == pytest.approx(1.0)
-    assert promise(0.25) == pytest.approx(3**0.5 / 4 * 2.5)
-    assert promise(0.0) == promise(1.0) == 0.0
-    assert promise(0.3) > promise(0.7)
+def test_sampling_value_is_highest_for_hard_prompts_that_are_not_impossible() -> None:
+    assert sampling_value(0.5) == pytest.approx(1.0)
+    assert sampling_value(0.25) == pytest.approx(3**0.5 / 4 * 2.5)
+    assert sampling_value(0.0) == sampling_value(1.0) == 0.0
+    assert sampling_value(0.3) > sampling_value(0.7)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=300), st.integers(4, 16))
 def test_the_sampling_budget_keeps_its_total_and_its_bounds(rates: list[float], size: int) -> None:
     budget, given_ = SamplingBudget(0.5, 2.0), []
     for rate in rates:
-        samples, budget = budget.give(rate, size)
+        samples, budget = budget.allocate(rate, size)
         given_.append(samples)
     assert all(max(2, round(size * 0.5)) <= samples <= size * 2 for samples in given_)
-    assert budget.debt == sum(given_) - size * len(rates)
+    assert budget.overspend == sum(given_) - size * len(rates)
 
 
 def test_the_sampling_budget_gives_more_where_more_is_to_learn_at_the_same_total() -> None:
     budget, by_rate = SamplingBudget(0.5, 2.0), {0.3: 0, 0.95: 0}
     for _ in range(500):
         for rate in by_rate:
-            samples, budget = budget.give(rate, 8)
+            samples, budget = budget.allocate(rate, 8)
             by_rate[rate] += samples
     assert by_rate[0.3] > 1.5 * by_rate[0.95]
     assert sum(by_rate.values()) == pytest.approx(8 * 1000, rel=0.01)

@@ -40,11 +40,11 @@ def test_secrets_are_blanked(event: dict[str, object], expected: dict[str, objec
 PROCESS = """
 import logging, pathlib, sys, threading
 import structlog
-from buffer import log_context as log_facts
+from buffer.log_context import bind_version
 from buffer.records.versions import PolicyVersion
 from ops.telemetry import logs
 logs.setup("driver", pathlib.Path(sys.argv[1]))
-log_facts.at(PolicyVersion(2, 7))
+bind_version(PolicyVersion(2, 7))
 log = structlog.get_logger("ops.x")
 def work():
     log.info("started", port=3)

@@ -9,7 +9,7 @@ import redis
 import structlog
 
 from buffer.backend.errors import BufferRefusal
-from buffer.log_context import at
+from buffer.log_context import bind_version
 from buffer.records.versions import PolicyVersion
 from buffer.store.rollout_buffer import RolloutBuffer
 from ops.config.schema import Config, ConfigError
@@ -90,7 +90,7 @@ class RunMetrics:
 
     def begin_lineage(self, version: PolicyVersion) -> None:
         """Measure the first weights of a lineage, which are published outside a step."""
-        at(version)
+        bind_version(version)
         metrics.set_published(version.lineage, version.step)
         metrics.STEP.set(version.step)
         self.live.published.record(version.step)
@@ -98,7 +98,7 @@ class RunMetrics:
 
     def observe_step(self, report: StepReport) -> None:
         """Measure a step that ended."""
-        at(PolicyVersion(report.lineage, report.step + 1))
+        bind_version(PolicyVersion(report.lineage, report.step + 1))
         try:
             self._observe_step(report)
         except Exception:  # a defect in measuring must not end a run of weeks

@@ -13,7 +13,7 @@ import redis
 import yaml
 from prometheus_client import REGISTRY
 
-from buffer.log_context import know
+from buffer.log_context import bind_log_context
 from buffer.secret_file import read_secret
 from ops.telemetry.metrics.http import MetricsServer, check_access
 from ops.telemetry.metrics.prometheus_config import prometheus_config
@@ -54,7 +54,7 @@ class MetricsEndpoint:
 
     def __call__(self, role: str, slot: int) -> None:
         """Serve on a free port until this process ends; its lines in the log get the role and slot too."""
-        know(role=role, slot=slot)
+        bind_log_context(role=role, slot=slot)
         self.serve(role, slot)
 
     def serve(self, role: str, slot: int, port: int = 0) -> Serving:
