@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the virtual environment $1 with everything magicrl needs on this machine. Safe to repeat.
+# Create the virtual environment $1 with everything that magicrl needs on this machine. Safe to repeat.
 # EXTRA=cpu (default) or gpu chooses the engine build; PYTHON names the interpreter.
 set -eu
 venv=$1
