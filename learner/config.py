@@ -133,6 +133,11 @@ class LearnerConfig(Settings):
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and which are kept."""
 
+    @property
+    def data_shards(self) -> int:
+        """Data-parallel ranks: groups of ranks that see different sequences."""
+        return self.ranks // self.sequence_parallel
+
     @model_validator(mode="after")
     def _consistent(self) -> LearnerConfig:
         if self.ranks % self.sequence_parallel:

@@ -1,4 +1,4 @@
-"""PhaseClock: where the seconds of a step went."""
+"""PhaseTimer: where the seconds of a step went."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class PhaseClock:
+class PhaseTimer:
     """Adds up the seconds spent in named phases."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
-    def carry_over(self, name: str) -> PhaseClock:
+    def carry_over(self, name: str) -> PhaseTimer:
         """A clock for the next step that starts with this one's seconds of ``name``."""
-        clock = PhaseClock()
+        timer = PhaseTimer()
         if name in self.seconds:
-            clock.seconds[name] = self.seconds[name]
-        return clock
+            timer.seconds[name] = self.seconds[name]
+        return timer
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from buffer.records.rollout import Rollout, RolloutGroup
 from learner.recipe.magic import Tokens
-from learner.recipe.plan import Item, MicroBatch
+from learner.recipe.plan import MicroBatch, ResponseRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +124,14 @@ def shard_columns(batch: ModelInput, rank: int, ranks: int) -> ModelInput:
     )
 
 
-def _length(item: Item, groups: Mapping[int, RolloutGroup]) -> int:
+def _length(item: ResponseRef, groups: Mapping[int, RolloutGroup]) -> int:
     group = groups[item.group]
     return len(group.prompt_tokens) + len(group.rollouts[item.rollout].tokens)
 
 
 def _append(
     columns: dict[str, list[Any]],
-    item: Item,
+    item: ResponseRef,
     rollout: Rollout,
     sampled: NDArray[np.int64],
     step: int,

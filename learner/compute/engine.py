@@ -17,8 +17,7 @@ from torch import Tensor
 from learner.checkpoint.reshard import TAG, is_universal
 from learner.compute.collate import ModelInput
 from learner.compute.logprobs import HeadLoss
-from learner.compute.model import ModelUnusable, PolicyModel, load_model
-from learner.compute.probe import PROBE_OBJECTIVE, packing_probe
+from learner.compute.model import PROBE_OBJECTIVE, ModelUnusable, PolicyModel, load_model, packing_probe
 from learner.compute.reference import ReferencePolicy
 from learner.compute.resolve import resolve_attention, resolve_dtype, resolve_layout
 from learner.config import LearnerConfig
@@ -72,12 +71,11 @@ class DeepSpeedEngine:
         self._config = config
         self.device = device
         self.dtype = resolve_dtype(config.dtype, device)
-        self._shards = config.ranks // config.sequence_parallel
         shape = model_shape(folder)
         attention = resolve_attention(config.attention, device, self.dtype, shape.hidden)
         self.layout = resolve_layout(config, attention)
         settings = _deepspeed_config(config, self.dtype, min(shape.parameters, BUCKET))
-        groups = _share_sequences(folder, config, attention)
+        groups = _setup_ulysses(folder, config, attention)
         model = load_model(
             folder,
             dtype=self.dtype,
@@ -110,9 +108,9 @@ class DeepSpeedEngine:
 
     def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
         """DeepSpeed averages over shards, so the loss is multiplied by their number: the result is a sum."""
-        result: HeadLoss = self._engine(batch, objective, self._shards / tokens)
+        result: HeadLoss = self._engine(batch, objective, self._config.data_shards / tokens)
         self._engine.backward(result.loss, scale_wrt_gas=False)
-        return HeadLoss(result.loss.detach() / self._shards, result.logprobs, result.entropy)
+        return HeadLoss(result.loss.detach() / self._config.data_shards, result.logprobs, result.entropy)
 
     @torch.no_grad()
     def logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
@@ -195,7 +193,7 @@ def _optimizer(policy: PolicyModel, config: LearnerConfig) -> torch.optim.Optimi
     return torch.optim.AdamW(parameters, fused=True, **settings)
 
 
-def _share_sequences(folder: Path, config: LearnerConfig, attention: str) -> Any:
+def _setup_ulysses(folder: Path, config: LearnerConfig, attention: str) -> Any:
     """DeepSpeed's Ulysses: ranks exchange heads for stretches of the sequence around each attention."""
     if config.sequence_parallel == 1:
         return None

@@ -109,7 +109,7 @@ def load_model(
             device_only = [deepspeed.zero.DeepSpeedTensorOverride.device]
             with deepspeed.zero.Init(config_dict_or_path=partitioned, tensor_overrides=device_only):
                 model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
-            _fill(model, folder)
+            _load_partitioned(model, folder)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise ModelUnusable(f"model folder {folder} does not load: {str(error).splitlines()[0]}") from error
     for name in _UNSUPPORTED:
@@ -132,7 +132,7 @@ def _without_dropout(config: Any) -> Any:
     return config
 
 
-def _fill(model: nn.Module, folder: Path) -> None:
+def _load_partitioned(model: nn.Module, folder: Path) -> None:
     """Read the folder's tensors one at a time into a partitioned model: rank 0 reads, each keeps its part."""
     with ExitStack() as stack:
         files = [stack.enter_context(safe_open(path, "pt")) for path in sorted(folder.glob("*.safetensors"))]
@@ -143,3 +143,34 @@ def _fill(model: nn.Module, folder: Path) -> None:
             with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
                 if torch.distributed.get_rank() == 0:
                     parameter.data.copy_(where[name].get_tensor(name))
+
+
+PROBE_OBJECTIVE = Objective(
+    temperature=1.0,
+    alpha=0.0,
+    clip_low=0.2,
+    clip_high=0.2,
+    kl=0.0,
+    correction="none",
+    correction_low=0.5,
+    correction_high=2.0,
+)
+
+
+def packing_probe(first: int) -> ModelInput:
+    """Two sequences of four tokens in a row; log-probabilities are asked of the second, always the same.
+
+    first: the token of which the first sequence consists. If it matters, the sequences see each other.
+    """
+    length, tokens = 4, 8
+    ids = torch.tensor([[first] * length + [0] * length])
+    zeros = torch.zeros(length)
+    index = torch.zeros(length, dtype=torch.int64)
+    return ModelInput(
+        input_ids=ids,
+        positions=torch.arange(tokens)[None] % length,
+        select=torch.arange(length, tokens),
+        tokens=Tokens(index, zeros, zeros, index, torch.zeros(length, dtype=torch.bool)),
+        bounds=torch.arange(0, tokens + 1, length, dtype=torch.int32),
+        longest=length,
+    )

@@ -1,4 +1,4 @@
-"""Running out of memory: told from other errors, retold with the sizes and the settings that would help."""
+"""Detect out-of-memory errors and re-raise them with sizes and suggested settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def retold(rank: int, config: LearnerConfig, batch: ModelInput | None = None) -> Iterator[None]:
+def explain_oom(rank: int, config: LearnerConfig, batch: ModelInput | None = None) -> Iterator[None]:
     """Turn a failed allocation within the block into RankOutOfMemory; ``batch``: what was in work, if any."""
     try:
         yield

@@ -24,7 +24,7 @@ from learner.compute.collate import ModelInput, collate, shard_columns
 from learner.compute.engine import DeepSpeedEngine
 from learner.compute.logprobs import HeadLoss
 from learner.compute.model import ModelUnusable
-from learner.compute.oom import retold
+from learner.compute.oom import explain_oom
 from learner.compute.publish import publish_weights
 from learner.compute.resolve import resolve_dtype
 from learner.memory import MemoryNeed, memory_need, model_shape
@@ -32,7 +32,7 @@ from learner.rank_spec import RankSpec
 from learner.recipe.magic import token_sums, token_terms
 from learner.recipe.plan import Layout, MicroBatch, MiniBatch, StepPlan
 from learner.recipe.stats import SUMS, RankStats
-from learner.timer import PhaseClock
+from learner.timer import PhaseTimer
 
 
 class Rank:
@@ -114,14 +114,14 @@ class Rank:
 
     def update(self, plan: StepPlan) -> RankStats:
         """Run every mini-batch of the plan on the bodies that ``fetch`` read."""
-        clock = PhaseClock()
-        stats = RankStats(clock.seconds)
-        with clock.phase("fwdbwd"):
+        timer = PhaseTimer()
+        stats = RankStats(timer.seconds)
+        with timer.phase("fwdbwd"):
             old = self._old_logprobs(plan)
         for mini, mini_old in zip(plan.mini_batches, old, strict=True):
-            with clock.phase("fwdbwd"):
+            with timer.phase("fwdbwd"):
                 self._accumulate(mini, mini_old, plan, stats)
-            with clock.phase("optim"), retold(self._rank, self._spec.config):
+            with timer.phase("optim"), explain_oom(self._rank, self._spec.config):
                 outcome = self._engine.step(plan.lr)
                 stats.updates.append((outcome.grad_norm, outcome.applied))
         self._groups = {}
@@ -145,7 +145,7 @@ class Rank:
 
     def _logprobs(self, micro: MicroBatch, plan: StepPlan) -> Tensor:
         batch = self._collate(micro, plan)
-        with retold(self._rank, self._spec.config, batch):
+        with explain_oom(self._rank, self._spec.config, batch):
             return self._engine.logprobs(batch, plan.objective)
 
     def _accumulate(
@@ -166,7 +166,7 @@ class Rank:
         self, micro: MicroBatch, old: Tensor | None, plan: StepPlan, mini: MiniBatch
     ) -> tuple[ModelInput, HeadLoss]:
         batch = self._collate(micro, plan)
-        with retold(self._rank, self._spec.config, batch):
+        with explain_oom(self._rank, self._spec.config, batch):
             reference = self._engine.reference_logprobs(batch, plan.objective) if plan.objective.kl else None
             batch = replace(batch, tokens=replace(batch.tokens, old=old, reference=reference))
             return batch, self._engine.forward_backward(batch, plan.objective, mini.tokens)

@@ -1,4 +1,4 @@
-"""Batches: from the buffer's claim to a plan whose bodies every rank has in hand."""
+"""BatchPlanner: from the buffer's claim to a plan whose bodies every rank has fetched."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import structlog
 
 from buffer.records.rollout import GroupSummary
 from buffer.store.learner_side import Claim, LearnerBuffer
-from learner.config import LearnerConfig
 from learner.coordinator.rank_group import RankGroup
 from learner.coordinator.report import ControllerView
 from learner.coordinator.state import LearnerState
+from learner.recipe.advantage import batch_advantages
 from learner.recipe.entropy import sampled_entropy
-from learner.recipe.plan import StepPlan, kept_groups, plan_step
+from learner.recipe.plan import StepPlan, plan_step
 from learner.recipe.schedule import Schedule
-from learner.timer import PhaseClock
+from learner.timer import PhaseTimer
 
-BELL_SECONDS = 0.5
-"""The longest a wait for groups goes on without looking for a stop."""
+POLL_SECONDS = 0.5
+"""Longest wait for groups between two checks of the stop event."""
 
-SAY_SECONDS = 30.0
-"""A wait says what it waits for this often."""
+LOG_SECONDS = 30.0
+"""Interval of the log lines about what a wait is for."""
 
 log = structlog.get_logger()
 
 
 class LearnerStarved(Exception):
-    """No full batch came by the deadline; says what is missing."""
+    """No full batch came by the deadline; the message names what is missing."""
 
 
 class StalenessViolated(Exception):
-    """The batch breaks the staleness bound or the stage's rules: the buffer's promise does not hold."""
+    """The batch breaks the staleness bound or the stage's rules, which the buffer should have kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step trains on, and the entropy controller's view of it."""
+    """What one step trains on, with the entropy controller's view of it."""
 
     claim: Claim
     plan: StepPlan
@@ -46,32 +46,32 @@ class Batch:
 
     @property
     def groups(self) -> list[GroupSummary]:
-        """The batch's groups, indexed as the plan's."""
+        """The groups, in the order of the plan's indices."""
         return [group.summary for group in self.claim.groups]
 
 
-class Batches:
-    """Claims and plans step after step."""
+class BatchPlanner:
+    """Claims and plans the batch of each step."""
 
     def __init__(self, schedule: Schedule, buffer: LearnerBuffer, ranks: RankGroup) -> None:
         self._schedule = schedule
         self._buffer = buffer
         self._ranks = ranks
 
-    def next(self, state: LearnerState, clock: PhaseClock, stop: threading.Event) -> Batch | None:
-        """The batch of ``state``'s step, fetched by all ranks; None if ``stop`` came first or the run stops.
+    def next(self, state: LearnerState, timer: PhaseTimer, stop: threading.Event) -> Batch | None:
+        """Return the batch of ``state``'s step, fetched by all ranks; None if the run stops first.
 
-        Groups whose body cannot be read are dropped and the step is claimed anew. Raises LearnerStarved,
+        Groups whose body cannot be read are dropped and the step is claimed again. Raises LearnerStarved,
         StalenessViolated, RankDied and the buffer's errors.
         """
         step, lineage = state.version.step, state.version.lineage
         while True:
-            with clock.phase("wait"):
+            with timer.phase("wait"):
                 claim = self._claim(lineage, step, stop)
             if claim is None:
                 return None
             batch = self._plan(claim, state)
-            with clock.phase("fetch"):
+            with timer.phase("fetch"):
                 corrupt = self._ranks.fetch(batch.plan, claim.groups)
             if not corrupt:
                 return batch
@@ -79,10 +79,10 @@ class Batches:
             self._buffer.unclaim(lineage, step, corrupt)
 
     def _claim(self, lineage: int, step: int, stop: threading.Event) -> Claim | None:
-        """Wait for a full batch; None if ``stop`` came first or the buffer itself stops the run."""
+        """Wait for a full batch; return None if ``stop`` is set or the buffer stops the run."""
         timeout = self._schedule.learner(step).claim_timeout
-        begun = time.monotonic()
-        say_at = begun + SAY_SECONDS
+        start = time.monotonic()
+        log_at = start + LOG_SECONDS
         while not stop.is_set():
             claim = self._buffer.claim(lineage, step)
             if isinstance(claim, Claim):
@@ -91,27 +91,29 @@ class Batches:
                 log.warning("no more batches", why=claim.why, stopping=reason)
                 return None
             now = time.monotonic()
-            if now > begun + timeout:
+            if now > start + timeout:
                 raise LearnerStarved(f"{claim.why}; waited {timeout:.0f} s for the generators")
-            if now > say_at:
-                log.info("waiting for groups", why=claim.why, seconds=round(now - begun))
-                say_at = now + SAY_SECONDS
-            self._buffer.state.wait(BELL_SECONDS, "work")
+            if now > log_at:
+                log.info("waiting for groups", why=claim.why, seconds=round(now - start))
+                log_at = now + LOG_SECONDS
+            self._buffer.state.wait(POLL_SECONDS, "work")
         return None
 
     def _plan(self, claim: Claim, state: LearnerState) -> Batch:
         groups = [group.summary for group in claim.groups]
         config = self._schedule.learner(claim.step)
         self._check(claim.step, groups)
-        entropy = state.entropy.estimate(sampled_entropy(kept_groups(groups, config)), config.entropy)
+        advantages = batch_advantages(groups, config)
+        kept = [group for group, each in zip(groups, advantages, strict=True) if not each.flat]
+        entropy = state.entropy.estimate(sampled_entropy(kept), config.entropy)
         alpha = state.entropy.alpha(entropy, config.entropy)
         plan = plan_step(
             groups,
+            advantages,
             config,
             step=claim.step,
             alpha=alpha,
             temperature=self._schedule.stage(claim.step).temperature,
-            shards=shards(config),
             layout=self._ranks.layout,
         )
         return Batch(claim, plan, ControllerView(entropy, alpha, state.entropy.coefficient))
@@ -128,8 +130,3 @@ class Batches:
                 raise StalenessViolated(
                     f"group {group.id} of stage {group.stage} at step {step} of stage {stage}"
                 )
-
-
-def shards(config: LearnerConfig) -> int:
-    """Data-parallel ranks: those that see different sequences."""
-    return config.ranks // config.sequence_parallel

@@ -1,8 +1,8 @@
 """Learner: claim -> plan -> update -> publish -> announce -> commit -> checkpoint.
 
-The coordinator: it holds no weights and needs no torch. One step trains version k on the claim of step k and
-publishes k + 1. What a rank's death undoes is undone for all: the newest checkpoint is restored under a new
-lineage, and the generators go on.
+The coordinator has no weights and imports no torch. One step trains version k on the claim of step k and
+publishes k + 1. If a rank dies, every rank restarts from the newest checkpoint under a new lineage; the
+generators continue to sample.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -22,18 +22,17 @@ from buffer.weights.base import Published, StoreUnavailable
 from learner.checkpoint.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from learner.checkpoint.lineages import largest_lineage, record_lineage
 from learner.checkpoint.reshard import to_universal
-from learner.coordinator.claims import Batch, Batches, LearnerStarved, StalenessViolated
-from learner.coordinator.nonfinite import NonFinite, keep_batch, stop_if_too_many
+from learner.coordinator.claims import Batch, BatchPlanner, StalenessViolated
+from learner.coordinator.hooks import LearnerHooks
+from learner.coordinator.nonfinite import dump_groups, stop_if_too_many
 from learner.coordinator.rank_group import OutOfMemory, RankDied, RankGroup
-from learner.coordinator.report import StepReport, step_report
+from learner.coordinator.report import step_report
 from learner.coordinator.resume import check_resume
 from learner.coordinator.saver import Saver
 from learner.coordinator.state import LearnerState
 from learner.recipe.schedule import Schedule
 from learner.recipe.stats import StepStats
-from learner.timer import PhaseClock
-
-Phase = Literal["wait", "update", "publish", "checkpoint", "idle"]
+from learner.timer import PhaseTimer
 
 DISK_BACKOFF = Backoff(1.0, 15.0)
 
@@ -52,43 +51,32 @@ class Learner:
         buffer: LearnerBuffer,
         ranks: RankGroup,
         checkpoints: Checkpoints,
-        on_step: Callable[[StepReport], None],
-        on_phase: Callable[[Phase], None] = lambda phase: None,
-        on_stage: Callable[[int], None] = lambda stage: None,
-        on_trained: Callable[[Claim], None] = lambda claim: None,
-        extra_state: Callable[[], dict[str, Any]] = dict,
+        hooks: LearnerHooks,
     ) -> None:
-        """on_stage: called with a stage's index before weights are published from which it may be sampled
-        (max_staleness steps before its first), and where a lineage begins. on_trained: called
-        with a trained claim while its bodies can still be fetched. extra_state: what others want in each
-        checkpoint's state.json (prompt pool, dataset digest), JSON-able."""
         self._schedule = schedule
         self._buffer = buffer
         self._ranks = ranks
-        self._batches = Batches(schedule, buffer, ranks)
+        self._batches = BatchPlanner(schedule, buffer, ranks)
         self._checkpoints = checkpoints
-        self._spoiled = checkpoints.root.parent / "nonfinite"
-        self._on_step = on_step
-        self._on_phase = on_phase
-        self._on_stage = on_stage
-        self._on_trained = on_trained
-        self._saver = Saver(checkpoints, buffer, ranks, extra_state)
+        self._nonfinite_dir = checkpoints.root.parent / "nonfinite"
+        self._hooks = hooks
+        self._saver = Saver(checkpoints, buffer, ranks, hooks)
         self._restarts = 0
         self._budget_halved = False
-        self._open: int | None = None
-        self._clock = PhaseClock()
+        self._sampled_stage: int | None = None
+        self._timer = PhaseTimer()
         self._stop = threading.Event()
         self.state = LearnerState()
 
     @property
     def version(self) -> PolicyVersion:
-        """The weights that the next step trains."""
+        """The version of the weights that the next step trains."""
         return self.state.version
 
     def begin(
         self, checkpoint: Checkpoint | None = None, stop: threading.Event | None = None
     ) -> PolicyVersion:
-        """Start a lineage at ``checkpoint`` (None: at the model's own weights), publish and announce it.
+        """Begin a lineage at ``checkpoint`` (None: at the model's own weights), publish and announce it.
 
         The buffer must be open. Raises CheckpointError, ResumeRefused, RankDied.
         """
@@ -96,11 +84,11 @@ class Learner:
         for warning in self._schedule.warnings:
             log.warning(warning)
         if checkpoint is None and self.version.step:
-            self._ranks.restart()  # they hold what is to be undone
+            self._ranks.restart()  # their weights are those of the life that is undone
         return self._begin(checkpoint, 0 if checkpoint is None else checkpoint.version.lineage)
 
     def run(self, until_step: int, stop: threading.Event) -> None:
-        """Train up to (not including) step ``until_step``, or until ``stop``; then write a checkpoint.
+        """Train up to, not including, step ``until_step``, or until ``stop``; then write a checkpoint.
 
         Raises RankDied once restarts are used up, LearnerStarved, NonFinite, the buffer's errors, and
         StoreUnavailable where the disk of the weights stays full.
@@ -114,41 +102,41 @@ class Learner:
                 self._recover(error)
         if self._saver.saved != self.version:
             self._last_checkpoint()
-        self._on_phase("idle")
+        self._hooks.on_phase("idle")
 
     def _step(self) -> bool:
-        """One step; False if the stop came first."""
-        self._clock = self._clock.carry_over("checkpoint")
+        """Train one step; return False if the stop came first."""
+        self._timer = self._timer.carry_over("checkpoint")
         config = self._schedule.learner(self.version.step)
-        self._log_stage()
-        self._on_phase("wait")
-        batch = self._batches.next(self.state, self._clock, self._stop)
+        self._log_stage_start()
+        self._hooks.on_phase("wait")
+        batch = self._batches.next(self.state, self._timer, self._stop)
         if batch is None:
             return False
-        self._on_phase("update")
+        self._hooks.on_phase("update")
         stats = self._ranks.update(batch.plan)
         self._check_on_policy(stats)
         if not stats.applied:
-            self._set_aside(batch)
+            self._dump_nonfinite_batch(batch)
         entropy = self.state.entropy.advance(batch.controller.entropy, stats.entropy, config.entropy)
         self.state = self.state.after(entropy, stats.applied)
         published = self._publish_and_commit(batch.claim)
         self._report(batch, stats, published)  # before the checkpoint: no durable step lacks its line
         self._checkpoint_if_due(config.checkpoint.every)
-        stop_if_too_many(self.state, config.nonfinite_limit, self._spoiled)
+        stop_if_too_many(self.state, config.nonfinite_limit, self._nonfinite_dir)
         return True
 
-    def _log_stage(self) -> None:
+    def _log_stage_start(self) -> None:
         stage = self._schedule.index(self.version.step)
         if stage and self._schedule.start(stage) == self.version.step:
             log.info("stage begins", stage=stage, step=self.version.step)
 
-    def _open_stage(self) -> None:
-        """Open the stage whose groups may be sampled with the current version, unless it is open."""
+    def _enter_stage(self) -> None:
+        """Call the hook if another stage's groups may be sampled with the current version."""
         stage = self._schedule.sampled_at(self.version.step, self._buffer.state.config.max_staleness)
-        if stage != self._open:
-            self._on_stage(stage)
-            self._open = stage
+        if stage != self._sampled_stage:
+            self._hooks.on_stage(stage)
+            self._sampled_stage = stage
 
     def _check_on_policy(self, stats: StepStats) -> None:
         if self._buffer.state.config.max_staleness == 0 and stats.fresh != stats.tokens:
@@ -158,17 +146,17 @@ class Learner:
             )
 
     def _publish_and_commit(self, claim: Claim) -> Published:
-        self._on_phase("publish")
-        with self._clock.phase("publish"):
+        self._hooks.on_phase("publish")
+        with self._timer.phase("publish"):
             published = self._publish()
-        with self._clock.phase("commit"):
-            self._on_trained(claim)
+        with self._timer.phase("commit"):
+            self._hooks.on_trained(claim)
             self._buffer.commit(self.version.lineage, claim.step)
         return published
 
     def _publish(self) -> Published:
-        """Make the current version the one to sample with."""
-        self._open_stage()
+        """Publish and announce the current version; from now on groups are sampled with it."""
+        self._enter_stage()
         published = self._retry_on_full_disk(lambda: self._ranks.publish(self.version), StoreUnavailable)
         self._buffer.announce(self.version)
         return published
@@ -197,13 +185,13 @@ class Learner:
         self._buffer.remember_trained(ledger)
         self.state = state.in_lineage(lineage.number)
         self._saver.saved = self.version if checkpoint is not None else None
-        self._open = None
+        self._sampled_stage = None
         self._publish()
         log.info("lineage begun", version=str(self.version), parent=parent)
         return self.version
 
     def _restore_ranks(self, checkpoint: Checkpoint, saved: dict[str, Any]) -> None:
-        """Load the ranks' share, converted first if it was written by another number of ranks."""
+        """Restore the ranks; convert the checkpoint first if another number of ranks wrote it."""
         config, ranks = self._ranks.config, saved["config"]["ranks"]
         for name, (old, new) in check_resume(saved, config, self._ranks.shape).items():
             log.info("setting changed by the resume", setting=f"learner.{name}", saved=old, now=new)
@@ -216,7 +204,7 @@ class Learner:
         shutil.rmtree(target)
 
     def _recover(self, error: RankDied) -> None:
-        """All ranks anew from the newest checkpoint, in a new lineage; generators notice only new weights."""
+        """Restart all ranks from the newest checkpoint, in a new lineage; generators see only new weights."""
         self._restarts += 1
         limit = self._ranks.config.rank_restarts
         if self._restarts > limit:
@@ -229,7 +217,7 @@ class Learner:
         self._begin(checkpoint, self.version.lineage if checkpoint is None else checkpoint.version.lineage)
 
     def _halve_budget(self, error: OutOfMemory) -> None:
-        """Once in a run; after that the settings are wrong."""
+        """Halve the token budget once in a run; if that does not help, the settings are wrong."""
         if self._budget_halved:
             raise error
         self._budget_halved = True
@@ -237,7 +225,7 @@ class Learner:
         log.warning("token budget halved", token_budget=self._ranks.config.token_budget)
 
     def _checkpoint_if_due(self, every: int) -> None:
-        """Every so many steps; where the disk has no room, after the first step that finds some."""
+        """Save every ``every`` steps; if the disk has no room, after the first step that finds some."""
         if self.version.step % every and not self._saver.postponed:
             return
         try:
@@ -249,7 +237,7 @@ class Learner:
         self._checkpoint()
 
     def _last_checkpoint(self) -> None:
-        """Once there is room; in the end without it, as that was estimated."""
+        """Save once there is room; after the patience, try without, since the need is an estimate."""
         try:
             self._retry_on_full_disk(self._saver.check_room, CheckpointError)
         except CheckpointError as error:
@@ -257,15 +245,16 @@ class Learner:
         self._checkpoint()
 
     def _checkpoint(self) -> None:
-        self._on_phase("checkpoint")
-        with self._clock.phase("checkpoint"):
+        self._hooks.on_phase("checkpoint")
+        with self._timer.phase("checkpoint"):
             self._saver.save(self.state)
         self._restarts = 0
 
-    def _set_aside(self, batch: Batch) -> None:
+    def _dump_nonfinite_batch(self, batch: Batch) -> None:
         step = batch.plan.step
-        keep_batch(self._spoiled / f"{self.version.lineage}.{step}", self._ranks.bodies(batch.claim.groups))
-        log.error("gradient not finite, step skipped", step=step, batches=str(self._spoiled))
+        groups = self._ranks.bodies(batch.claim.groups)
+        dump_groups(self._nonfinite_dir / f"{self.version.lineage}.{step}", groups)
+        log.error("gradient not finite, step skipped", step=step, batches=str(self._nonfinite_dir))
 
     def _report(self, batch: Batch, stats: StepStats, published: Published) -> None:
         report = step_report(
@@ -276,10 +265,7 @@ class Learner:
             self._buffer.state.outcomes(batch.plan.step),
             lineage=self.version.lineage,
             stage=self._schedule.index(batch.plan.step),
-            seconds=self._clock.seconds | stats.seconds,
+            seconds=self._timer.seconds | stats.seconds,
             published_bytes=published.bytes,
         )
-        self._on_step(report)
-
-
-__all__ = ["Learner", "LearnerStarved", "NonFinite", "Phase", "StalenessViolated", "StepReport"]
+        self._hooks.on_step(report)

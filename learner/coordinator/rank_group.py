@@ -1,4 +1,4 @@
-"""RankGroup: one Ray actor per rank, driven in step by the coordinator, which needs no torch."""
+"""RankGroup: one Ray actor per rank; the coordinator calls all of them in the same order, without torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class RankDied(Exception):
-    """A rank failed, and with it the group: restore from a checkpoint. Carries the rank's own error text."""
+    """A rank failed and with it the group; the message is the rank's own. Restore from a checkpoint."""
 
 
 class RankTimeout(RankDied):
@@ -35,16 +35,15 @@ class RankTimeout(RankDied):
 
 
 class OutOfMemory(RankDied):
-    """A rank's micro-batch did not fit into its memory; names the sizes and the settings to change."""
+    """A micro-batch did not fit into a rank's memory; the message names sizes and settings to change."""
 
 
 class _RankActor:
-    """Keeps torch out of the coordinator: the real Rank is imported in the rank's process."""
+    """The rank's process. It imports torch with the real Rank, so that the coordinator need not."""
 
     def __init__(self, spec: RankSpec, rank: int, world: int) -> None:
-        os.environ.setdefault(
-            "PYTORCH_ALLOC_CONF", "expandable_segments:True"
-        )  # lengths vary: less is wasted
+        # Batches vary in length: expandable segments waste less memory.
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         from learner.compute.rank import Rank
 
         if spec.serve_metrics is not None:
@@ -62,27 +61,27 @@ class RankGroup:
     """All ranks of one learner. Any failure ends the whole group with RankDied; Ray restarts none of them."""
 
     def __init__(self, spec: RankSpec) -> None:
-        """Start the processes, let them meet and load the model. Raises RankDied with the rank's own text."""
+        """Start the processes, connect them and load the model. Raises RankDied."""
         self._spec = spec
         self.config = spec.config
         self._start()
 
     @property
     def shape(self) -> ModelShape:
-        """Of the model that these ranks train."""
+        """Sizes of the model that these ranks train."""
         return model_shape(self._spec.model)
 
     @property
     def layout(self) -> Layout:
-        """How sequences share rows on these ranks."""
+        """How sequences share rows on these ranks, ``auto`` resolved."""
         return self._layout
 
     def halve_budget(self) -> None:
-        """From the next restart on, micro-batches are half as large."""
+        """Halve the micro-batches from the next restart on."""
         self.config = self.config.model_copy(update={"token_budget": max(1, self.config.token_budget // 2)})
 
     def restart(self) -> None:
-        """End whatever is left and start all ranks anew, at the model's initial weights."""
+        """Kill what is left and start all ranks again, at the model's initial weights."""
         self.close()
         self._spec = replace(self._spec, config=self.config)
         self._start()
@@ -104,9 +103,10 @@ class RankGroup:
             log.warning("a step may not fit", need=str(need), available=there, advice=advice(self.config))
 
     def fetch(self, plan: StepPlan, refs: Sequence[Any]) -> set[GroupId]:
-        """Let every rank read its bodies; returns the groups that cannot be read (then do not ``update``).
+        """Let every rank read its bodies; return the groups that cannot be read.
 
-        refs: the claim's entries in the order of the plan's group indices.
+        refs: the claim's entries in the order of the plan's group indices. If any cannot be read, do not call
+        ``update``.
         """
         return {
             group
@@ -115,19 +115,19 @@ class RankGroup:
         }
 
     def bodies(self, refs: Sequence[Any]) -> list[RolloutGroup]:
-        """The bodies of any groups, read by rank 0."""
+        """Return the bodies of any groups, read by rank 0."""
         call = self._actors[0].call.remote("bodies", list(refs))
         groups: list[RolloutGroup] = self._wait([call], "bodies", self.config.save_timeout)[0]
         return groups
 
     def update(self, plan: StepPlan) -> StepStats:
-        """One training step on what ``fetch`` read."""
+        """Run one training step on what ``fetch`` read."""
         return StepStats.merge(self._all("update", plan, timeout=self.config.step_timeout))
 
     def publish(self, version: PolicyVersion) -> Published:
         """Gather the weights and publish them under ``version``.
 
-        Raises StoreUnavailable where they could not be written; the ranks live on, to be asked again.
+        Raises StoreUnavailable if they could not be written; the ranks stay alive, so it can be repeated.
         """
         answer: Published | StoreUnavailable = self._all(
             "publish", version, timeout=self.config.save_timeout
@@ -137,7 +137,7 @@ class RankGroup:
         return answer
 
     def save(self, folder: Path) -> None:
-        """Every rank writes its share of a checkpoint into ``folder``."""
+        """Write a checkpoint into ``folder``; every rank writes its part."""
         self._all("save", folder, timeout=self.config.save_timeout)
 
     def restore(self, folder: Path) -> None:
@@ -145,7 +145,7 @@ class RankGroup:
         self._all("restore", folder, timeout=self.config.save_timeout)
 
     def close(self) -> None:
-        """End all rank processes at once; safe to repeat."""
+        """Kill all rank processes; safe to repeat."""
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         self._actors = []
@@ -155,37 +155,38 @@ class RankGroup:
         return self._wait([actor.call.remote(verb, *shared) for actor in self._actors], verb, timeout)
 
     def _wait(self, calls: list[Any], verb: str, timeout: float) -> list[Any]:
-        """Results in order of rank. The first failure, or the deadline, ends all ranks: peers would wait."""
+        """Return the results by rank. The first failure or the deadline kills all: peers would block."""
         deadline = time.monotonic() + timeout
-        open_calls = list(calls)
+        pending = list(calls)
         try:
-            while open_calls:
-                done, open_calls = ray.wait(open_calls, timeout=max(0.0, deadline - time.monotonic()))
+            while pending:
+                done, pending = ray.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
                 if not done:
-                    missing = [calls.index(call) for call in open_calls]
+                    missing = [calls.index(call) for call in pending]
                     raise RankTimeout(f"{verb}: no answer from learner ranks {missing} in {timeout:.0f} s")
                 ray.get(done)
             return list(ray.get(calls))
         except RayError as error:
             self.close()
-            raise self._death(verb, error) from error
+            raise rank_death(verb, error, self.config) from error
         except RankTimeout:
             self.close()
             raise
 
-    def _death(self, verb: str, error: RayError) -> RankDied:
-        """The rank's own exception without Ray's wrapping."""
-        cause = error.cause if isinstance(error, RayTaskError) else error
-        if isinstance(cause, RankOutOfMemory):
-            return OutOfMemory(str(cause))
-        if isinstance(cause, OutOfMemoryError):  # Ray's watch over the node ended the process
-            return OutOfMemory(f"{verb}: {str(cause).splitlines()[0]}: {advice(self.config)}")
-        return RankDied(f"{verb}: {type(cause).__name__}: {str(cause).strip()}")
+
+def rank_death(verb: str, error: RayError, config: LearnerConfig) -> RankDied:
+    """Return the rank's own exception, without Ray's wrapping."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    if isinstance(cause, RankOutOfMemory):
+        return OutOfMemory(str(cause))
+    if isinstance(cause, OutOfMemoryError):  # Ray's memory monitor killed the process
+        return OutOfMemory(f"{verb}: {str(cause).splitlines()[0]}: {advice(config)}")
+    return RankDied(f"{verb}: {type(cause).__name__}: {str(cause).strip()}")
 
 
 def _actor(spec: RankSpec, rank: int, world: int) -> ActorHandle:
     config = spec.config
-    gpus = _gpus(config)
+    gpus = gpus_per_rank(config, ray.cluster_resources().get("GPU", 0.0))
     environment = {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
@@ -204,14 +205,13 @@ def _actor(spec: RankSpec, rank: int, world: int) -> ActorHandle:
     return actor_class.remote(spec, rank, world)
 
 
-def _gpus(config: LearnerConfig) -> float:
-    """GPUs that Ray reserves for a rank. Raises RankDied rather than train slowly beside too few of them."""
+def gpus_per_rank(config: LearnerConfig, available: float) -> float:
+    """Return the GPUs to reserve for each rank. Raises RankDied if there are some, but too few."""
     if config.gpus_per_rank is not None:
         return config.gpus_per_rank
-    there = ray.cluster_resources().get("GPU", 0.0)
-    if 0 < there < config.ranks:
+    if 0 < available < config.ranks:
         raise RankDied(
-            f"start: {config.ranks} learner ranks, but {there:.0f} GPUs in the cluster: lower learner.ranks, "
-            "or set learner.gpus_per_rank (0: train on CPUs)"
+            f"start: {config.ranks} learner ranks, but {available:.0f} GPUs in the cluster: lower "
+            "learner.ranks, or set learner.gpus_per_rank (0: train on CPUs)"
         )
-    return 1.0 if there else 0.0
+    return 1.0 if available else 0.0

@@ -1,4 +1,4 @@
-"""StepReport: one step as the learner saw it, for the terminal, the log and the metrics. Pure."""
+"""StepReport: the numbers of one step for the terminal, the log and the metrics. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from learner.recipe.stats import StepStats
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """All of one step. Entropies and log-probability gaps are in nats per token, lengths in tokens.
+    """One step. Entropies and log-probability gaps are in nats per token, lengths in tokens.
 
-    version: the one that was trained, as ``lineage.step``. rewards, lengths, truncation: of the batch;
-    pass_rates and outcomes count all groups that finished for this step, flat ones too (pass_rates by the
-    buckets of buffer/rules/books.py). staleness: groups by the age of their oldest token, in steps.
-    entropy: e_k, what the controller went by; entropy_exact: of this step's
-    forward pass. loss_policy, loss_entropy, loss_kl: the terms as they enter the loss. gap, gap_max,
-    mismatch_kl: over the gap_tokens sampled by the trained version. seconds: wait, fetch, fwdbwd, optim,
-    publish, commit, and checkpoint where one was written before this step. applied: False if the gradient was
-    not finite and the update was skipped.
+    version: the trained one, as ``lineage.step``. rewards, lengths, truncation: of the batch. pass_rates,
+    outcomes: of all groups that finished for this step, flat ones too (pass_rates by the buckets of
+    buffer/rules/books.py). staleness: groups by the age of their oldest token in steps. entropy: e_k, the
+    controller's input; entropy_exact: of this step's forward pass. loss_policy, loss_entropy, loss_kl: the
+    terms as they enter the loss. gap, gap_max, mismatch_kl: over the gap_tokens sampled by the trained
+    version. seconds: of wait, fetch, fwdbwd, optim, publish, commit, and checkpoint if one was written before
+    this step. applied: False if the gradient was not finite and the update was skipped.
     """
 
     step: int
@@ -76,14 +75,14 @@ class StepReport:
     peak_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able; numbers that are not finite are null."""
+        """Return the report, JSON-able; numbers that are not finite are null."""
         row = asdict(self)
         return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerView:
-    """What the entropy controller saw and said: e_k, alpha_k, c_k."""
+    """The entropy controller's input e_k, output alpha_k and state c_k."""
 
     entropy: float
     alpha: float
@@ -102,7 +101,7 @@ def step_report(
     seconds: dict[str, float],
     published_bytes: int,
 ) -> StepReport:
-    """Put together what the batch, the plan, the ranks and the buffer say of one step."""
+    """Build the report from the batch, the plan, the ranks' statistics and the buffer's outcomes."""
     kl = plan.objective.kl * stats.kl
     ages = [staleness(plan.step, group.oldest) for group in groups]
     return StepReport(

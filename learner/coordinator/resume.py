@@ -1,4 +1,4 @@
-"""What a resume may change. Pure: the saved settings and the new ones in, the differences out."""
+"""Compare the settings of a checkpoint with those of a resume. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from learner.memory import ModelShape
 
 
 class ResumeRefused(Exception):
-    """A setting that decides what the checkpoint's files contain was changed; names it and its old value."""
+    """A changed setting that the checkpoint's files depend on; the message gives its name and old value."""
 
 
 def check_resume(
     state: Mapping[str, Any], config: LearnerConfig, shape: ModelShape
 ) -> dict[str, tuple[Any, Any]]:
-    """What a resume of a checkpoint with this ``state`` changes of the learner: name -> (saved, new).
+    """Return the learner's settings that a resume changes: name -> (saved, new).
 
-    shape: of the model that is to go on. Raises ResumeRefused for another model and for fixed settings.
+    state: the checkpoint's. shape: of the model in use now. Raises ResumeRefused for another model and for
+    fixed settings.
     """
     model = state.get("model", asdict(shape))
     if model != asdict(shape):
@@ -34,7 +35,7 @@ def check_resume(
 
 
 def changed_settings(saved: Mapping[str, Any], config: LearnerConfig) -> dict[str, tuple[Any, Any]]:
-    """Fields of ``learner`` that differ from the checkpoint's: name -> (saved, new).
+    """Return the fields of ``learner`` that differ from the checkpoint's: name -> (saved, new).
 
     saved: ``model_dump(mode="json")`` of the saved run. Raises ResumeRefused for fields outside CHANGEABLE.
     """

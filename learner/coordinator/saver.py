@@ -1,42 +1,40 @@
-"""Saver: puts together what a resume needs, from the ranks, the coordinator and the buffer."""
+"""Saver: write checkpoints of the ranks, the coordinator and the buffer."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from buffer.records.versions import PolicyVersion
 from buffer.store.learner_side import LearnerBuffer
 from learner.checkpoint.checkpoint import CheckpointError, Checkpoints
+from learner.coordinator.hooks import LearnerHooks
 from learner.coordinator.rank_group import RankGroup
 from learner.coordinator.state import LearnerState
 from learner.memory import checkpoint_bytes
 
 
 class Saver:
-    """Writes the run's checkpoints and knows which version is safe."""
+    """Writes the run's checkpoints."""
 
     def __init__(
         self,
         checkpoints: Checkpoints,
         buffer: LearnerBuffer,
         ranks: RankGroup,
-        extra_state: Callable[[], dict[str, Any]],
+        hooks: LearnerHooks,
     ) -> None:
-        """extra_state: what others want in each checkpoint's state.json, JSON-able."""
         self._checkpoints = checkpoints
         self._buffer = buffer
         self._ranks = ranks
-        self._extra_state = extra_state
+        self._hooks = hooks
         self.saved: PolicyVersion | None = None
-        """The version that a resume would find."""
+        """Version of the newest checkpoint."""
         self.postponed = False
+        """Whether a checkpoint that was due is missing for lack of room."""
 
     def check_room(self) -> None:
-        """Raises CheckpointError where the disk has no room for one more: a rank that found that out would
-        die of it."""
+        """Raise CheckpointError if the disk has no room for one more: a rank that ran out of it would die."""
         need, root = checkpoint_bytes(self._ranks.shape), self._checkpoints.root
         root.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(root).free
@@ -47,7 +45,7 @@ class Saver:
             )
 
     def save(self, state: LearnerState) -> None:
-        """Write everything a resume at ``state`` needs."""
+        """Write everything that a resume at ``state`` needs."""
         lineage, step = state.version
         self._buffer.checkpoint_begun(lineage, step)
         with self._checkpoints.new(state.version) as checkpoint:
@@ -59,6 +57,6 @@ class Saver:
                 "ledger": self._buffer.recently_trained(),
                 "buffer": self._buffer.state.snapshot(),
             }
-            checkpoint.write_state(saved | self._extra_state())
+            checkpoint.write_state(saved | self._hooks.checkpoint_state())
         self._buffer.checkpoint_durable(lineage, step)
         self.saved, self.postponed = state.version, False

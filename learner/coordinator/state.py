@@ -1,4 +1,4 @@
-"""LearnerState: what the coordinator itself carries from step to step and through a checkpoint. Pure."""
+"""LearnerState: the coordinator's own state, from step to step and in checkpoints. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from learner.recipe.entropy import AdaptiveEntropy
 
 @dataclass(frozen=True, slots=True)
 class LearnerState:
-    """version: the weights the next step trains. skipped: steps without an update, over the whole run.
+    """State before a step.
 
-    skipped_in_a_row: of these, how many came last, without a good step after them.
+    version: the weights that the step trains. skipped: steps of the run without an update. skipped_in_a_row:
+    those of them since the last update.
     """
 
     version: PolicyVersion = field(default_factory=lambda: PolicyVersion(0, 0))
@@ -23,7 +24,7 @@ class LearnerState:
     skipped_in_a_row: int = 0
 
     def after(self, entropy: AdaptiveEntropy, applied: bool) -> LearnerState:
-        """The state once this step's weights are published."""
+        """Return the state after this step."""
         return LearnerState(
             version=PolicyVersion(self.version.lineage, self.version.step + 1),
             entropy=entropy,
@@ -32,16 +33,16 @@ class LearnerState:
         )
 
     def in_lineage(self, number: int) -> LearnerState:
-        """The same state, continued by another lineage."""
+        """Return the same state in another lineage."""
         return replace(self, version=PolicyVersion(number, self.version.step))
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Return the state, JSON-able."""
         return asdict(self) | {"version": str(self.version)}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> LearnerState:
-        """What ``as_dict`` made; raises KeyError or ValueError for anything else."""
+        """Read what ``as_dict`` returned; raises KeyError or ValueError for anything else."""
         return cls(
             version=PolicyVersion.parse(state["version"]),
             entropy=AdaptiveEntropy(**state["entropy"]),

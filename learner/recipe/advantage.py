@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,26 +11,21 @@ from numpy.typing import NDArray
 from buffer.config import TruncationMask
 from buffer.records.rollout import GroupSummary
 from buffer.rules.selection import in_statistics, is_flat
-from learner.config import Advantage
+from learner.config import Advantage, LearnerConfig
 
 STD_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAdvantages:
-    """One entry per rollout. counted: its sampled tokens are in T_k (all but grader errors)."""
+    """The advantage of each rollout. flat: the rewards are all equal, the group is not trained on."""
 
     values: tuple[float, ...]
-    counted: tuple[bool, ...]
     flat: bool
 
 
 def group_advantages(group: GroupSummary, kind: Advantage, mask: TruncationMask) -> GroupAdvantages:
-    """Advantages of one group: A = 0 for errors and for masked truncated responses.
-
-    ``flat``: the rewards that enter the statistics teach nothing; such a group is not trained on.
-    """
-    graded = in_statistics(group.verdicts, group.finishes)
+    """Return the advantages of one group: A = 0 for grader errors and for masked truncated responses."""
     members = in_statistics(group.verdicts, group.finishes, mask)
     trained = in_statistics(group.verdicts, group.finishes, "none" if mask == "none" else "before")
     rewards = np.asarray(group.rewards, dtype=np.float64)
@@ -38,7 +34,12 @@ def group_advantages(group: GroupSummary, kind: Advantage, mask: TruncationMask)
     if not flat:
         values[members] = _relative(rewards[members], kind)
     values[~trained] = 0.0
-    return GroupAdvantages(tuple(values.tolist()), tuple(graded.tolist()), flat)
+    return GroupAdvantages(tuple(values.tolist()), flat)
+
+
+def batch_advantages(groups: Iterable[GroupSummary], config: LearnerConfig) -> list[GroupAdvantages]:
+    """Return the advantages of each group of a batch."""
+    return [group_advantages(group, config.advantage, config.truncation_mask) for group in groups]
 
 
 def _relative(rewards: NDArray[np.float64], kind: Advantage) -> NDArray[np.float64]:

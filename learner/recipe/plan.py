@@ -11,12 +11,12 @@ from itertools import chain
 
 from buffer.records.rollout import GroupSummary
 from learner.config import LearnerConfig
-from learner.recipe.advantage import GroupAdvantages, group_advantages
+from learner.recipe.advantage import GroupAdvantages
 from learner.recipe.packing import balance, packed_micro_batches, padded_micro_batches
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ResponseRef:
     """One response to train on: where it is in the batch, and A, one value for all of its tokens."""
 
     group: int
@@ -24,7 +24,7 @@ class Item:
     advantage: float
 
 
-Row = tuple[Item, ...]
+Row = tuple[ResponseRef, ...]
 MicroBatch = tuple[Row, ...]
 """Rows of one forward and backward pass. Empty: a pass of weight 0, so that all ranks run the same number."""
 
@@ -89,34 +89,27 @@ class Layout:
 
 def plan_step(
     groups: Sequence[GroupSummary],
+    advantages: Sequence[GroupAdvantages],
     config: LearnerConfig,
     *,
     step: int,
     alpha: float,
     temperature: float,
-    shards: int,
     layout: Layout,
 ) -> StepPlan:
-    """Advantages, T and micro-batches of one step.
+    """Plan one step: T and micro-batches of the groups that are not flat.
 
-    groups: the batch; ``Item.group`` indexes it. shards: data-parallel ranks (ranks / sequence_parallel).
+    groups: the batch; ``ResponseRef.group`` indexes it. advantages: of each group.
     """
-    advantages = [group_advantages(group, config.advantage, config.truncation_mask) for group in groups]
     kept = [index for index, each in enumerate(advantages) if not each.flat]
     cuts = _mini_batches(kept, groups, config.updates_per_batch)
     return StepPlan(
         step=step,
         lr=config.lr,
         objective=_objective(config, alpha, temperature),
-        mini_batches=tuple(_mini_batch(cut, groups, advantages, shards, layout) for cut in cuts),
+        mini_batches=tuple(_mini_batch(cut, groups, advantages, config.data_shards, layout) for cut in cuts),
         flat=tuple(index for index, each in enumerate(advantages) if each.flat),
     )
-
-
-def kept_groups(groups: Sequence[GroupSummary], config: LearnerConfig) -> list[GroupSummary]:
-    """The groups that a plan trains on: those that are not flat."""
-    flats = (group_advantages(group, config.advantage, config.truncation_mask).flat for group in groups)
-    return [group for group, flat in zip(groups, flats, strict=True) if not flat]
 
 
 def counted_tokens(group: GroupSummary, rollout: int) -> int:
@@ -170,7 +163,7 @@ def _cut(
     layout: Layout,
 ) -> list[MicroBatch]:
     items = [
-        Item(index, rollout, advantages[index].values[rollout])
+        ResponseRef(index, rollout, advantages[index].values[rollout])
         for index in members
         for rollout in range(len(groups[index].lengths))
         if counted_tokens(groups[index], rollout)

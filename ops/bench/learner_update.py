@@ -19,6 +19,7 @@ from learner.compute.rank import Rank
 from learner.compute.resolve import resolve_layout
 from learner.config import LearnerConfig
 from learner.rank_spec import RankSpec
+from learner.recipe.advantage import batch_advantages
 from learner.recipe.plan import StepPlan, plan_step
 
 VOCABULARY = 49_152
@@ -124,12 +125,13 @@ def bare_update(model: Path, layout: str) -> Update:
 
 
 def _plan(groups: list[RolloutGroup], config: LearnerConfig, layout: Any) -> StepPlan:
+    summaries = [group.summary for group in groups]
     return plan_step(
-        [group.summary for group in groups],
+        summaries,
+        batch_advantages(summaries, config),
         config,
         step=0,
         alpha=0.001,
         temperature=1.0,
-        shards=1,
         layout=layout,
     )

@@ -1,14 +1,14 @@
-"""Trained groups on disk, for people to read: the buffer's own compressed bodies, in files that rotate.
+"""Trained groups on disk, for people to read: the buffer's compressed bodies in files that rotate.
 
     <run>/rollouts/<first step>.groups      repeated: step (uint32), length (uint32), body
 
-What a file ends with may be torn, if its writer was killed; readers leave that out.
+The last record of a file may be torn if its writer was killed; readers skip it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,9 +16,9 @@ import redis
 import structlog
 
 from buffer.backend.errors import BufferRefusal
-from buffer.records.codec import CorruptBody, DecodeLimits, decode_group, encode_group
+from buffer.records.codec import CorruptBody, DecodeLimits, decode_group
 from buffer.records.rollout import RolloutGroup
-from buffer.store.learner_side import Claim, CorruptGroup, LearnerBuffer
+from buffer.store.learner_side import Claim, LearnerBuffer
 from ops.config.schema import RolloutsConfig
 
 log = structlog.get_logger(__name__)
@@ -27,32 +27,28 @@ HEAD = struct.Struct("<II")
 
 
 class RolloutLog:
-    """Writes the groups of one run; one writer at a time."""
+    """Writes some trained groups of one run; one writer at a time."""
 
     def __init__(self, folder: Path, config: RolloutsConfig) -> None:
         self._folder = folder
         self._config = config
         self._file: BinaryIO | None = None
 
-    def recorder(self, buffer: LearnerBuffer) -> Callable[[Claim], None]:
-        """Keeps some groups of each trained claim; what cannot be read or written is left out."""
+    def record(self, claim: Claim, buffer: LearnerBuffer) -> None:
+        """Keep some groups of a trained claim; what cannot be read or written is left out."""
+        keys = [group.body_key for group in claim.groups[: self._config.per_step]]
+        try:
+            bodies = buffer.bodies(keys) if keys else []
+            self.append(claim.step, [body for body in bodies if body is not None])
+        except (BufferRefusal, redis.RedisError, OSError) as error:
+            log.warning("rollouts not kept", step=claim.step, error=str(error))
 
-        def record(claim: Claim) -> None:
-            some = claim.groups[: self._config.per_step]
-            try:
-                self.append(claim.step, buffer.fetch(some) if some else ())
-            except (BufferRefusal, CorruptGroup, redis.RedisError, OSError) as error:
-                log.warning("rollouts not kept", step=claim.step, error=str(error))
-
-        return record
-
-    def append(self, step: int, groups: Sequence[RolloutGroup]) -> None:
-        """Write the groups of ``step``. Raises OSError."""
-        if not groups:
+    def append(self, step: int, bodies: Sequence[bytes]) -> None:
+        """Write compressed bodies of ``step``, which are decoded when they are read. Raises OSError."""
+        if not bodies:
             return
         file = self._open(step)
-        for group in groups:
-            body = encode_group(group)
+        for body in bodies:
             file.write(HEAD.pack(step, len(body)) + body)
         file.flush()
 
@@ -71,7 +67,7 @@ class RolloutLog:
         return self._file
 
     def _retire(self) -> None:
-        """Make room for one more file."""
+        """Delete the oldest files until one more fits."""
         files = files_of(self._folder)
         sizes = [file.stat().st_size for file in files]
         while files and sum(sizes) + self._config.file_bytes > self._config.total_bytes:
@@ -80,12 +76,12 @@ class RolloutLog:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The log's files, oldest first."""
+    """Return the log's files, oldest first."""
     return sorted(folder.glob("*.groups"))
 
 
 def read_groups(folder: Path, step: int | None = None) -> Iterator[tuple[int, RolloutGroup]]:
-    """(step, group) newest file last; of ``step`` alone where it is given. Damaged records are left out."""
+    """Decode (step, group) pairs, newest file last; only of ``step`` if given. Skips damaged records."""
     for path in files_of(folder):
         yield from _read(path, step)
 

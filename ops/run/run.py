@@ -17,14 +17,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from buffer.backend.errors import Lost
 from buffer.records.versions import PolicyVersion
+from buffer.store.learner_side import Claim
 from learner.checkpoint.checkpoint import Checkpoint, Checkpoints
+from learner.coordinator.hooks import LearnerHooks, Phase
 from ops.config.schema import Config
 from ops.display.progress import final_lines
 from ops.evaluation.live import LiveEvaluation
@@ -87,8 +88,8 @@ class Parts:
     benchmarks: LiveEvaluation
 
 
-class Run:
-    """One life of a run."""
+class Run(LearnerHooks):
+    """One life of a run, and what it adds to the learner's loop."""
 
     def __init__(self, session: Session, problems: Problems) -> None:
         config, folder = session.config, session.folder
@@ -104,6 +105,7 @@ class Run:
         self._rollouts = RolloutLog(folder.path / "rollouts", config.rollouts)
         self._steps = JsonlWriter(folder.steps)
         self._generated: Callable[[], dict[str, float]] = dict
+        self._benchmarks: LiveEvaluation | None = None
 
     def run(self, take_over: bool) -> dict[str, Any]:
         """Start the parts, train, and write the summary however it ends."""
@@ -166,7 +168,7 @@ class Run:
             waited_seconds=lambda: self._metrics.live.wait.seconds,
             on_poll=parts.benchmarks.poll,
         )
-        self._generated = fleet_supervisor.totals
+        self._generated, self._benchmarks = fleet_supervisor.totals, parts.benchmarks
         buffer_supervisor = BufferSupervisor(self._session.buffer, self._stop.set)
         learner = self._learner(parts)
         with fleet_supervisor, buffer_supervisor:
@@ -192,11 +194,7 @@ class Run:
             buffer=self._session.buffer.learner,
             ranks=parts.ranks,
             checkpoints=self._checkpoints,
-            on_step=partial(self._on_step, parts.benchmarks),
-            on_phase=self._metrics.live.wait.enter,
-            on_stage=self._buffer.prompts.enter_stage,
-            on_trained=self._rollouts.recorder(self._session.buffer.learner),
-            extra_state=self._buffer.pool_state,
+            hooks=self,
         )
 
     def _train(
@@ -224,7 +222,23 @@ class Run:
                 log.error("redis lost the run and is filled again", reason=str(error), restores_left=left)
         return None
 
-    def _on_step(self, benchmarks: LiveEvaluation, report: StepReport) -> None:
+    def on_phase(self, phase: Phase) -> None:
+        """Report the learner's phase in the metrics."""
+        self._metrics.live.wait.enter(phase)
+
+    def on_stage(self, stage: int) -> None:
+        """Draw prompts by the rules of ``stage``."""
+        self._buffer.prompts.enter_stage(stage)
+
+    def on_trained(self, claim: Claim) -> None:
+        """Keep some of the trained groups for ``magicrl rollouts``."""
+        self._rollouts.record(claim, self._session.buffer.learner)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the prompt pool."""
+        return self._buffer.pool_state()
+
+    def on_step(self, report: StepReport) -> None:
         """Record a step in the step log, metrics, trackers and on the terminal."""
         generated = self._generated()
         self._steps.append(report.as_dict())
@@ -232,7 +246,8 @@ class Run:
         others = {"generator": generated, "evaluation": self._evaluation.new_results()}
         self._trackers.step(report.step, report.as_dict() | others)
         self._session.progress.step(report, generated)
-        benchmarks.reached(PolicyVersion(report.lineage, report.step + 1))
+        if self._benchmarks is not None:
+            self._benchmarks.reached(PolicyVersion(report.lineage, report.step + 1))
 
 
 def _part_failures() -> tuple[type[Exception], ...]:
@@ -242,7 +257,7 @@ def _part_failures() -> tuple[type[Exception], ...]:
     from buffer.weights.base import WeightsError
     from learner.checkpoint.checkpoint import CheckpointError
     from learner.coordinator.claims import LearnerStarved, StalenessViolated
-    from learner.coordinator.loop import NonFinite
+    from learner.coordinator.nonfinite import NonFinite
     from learner.coordinator.rank_group import RankDied
 
     learner = (RankDied, LearnerStarved, StalenessViolated, NonFinite, CheckpointError)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from actors.engines.base import Sample, SamplingLimits, WeightsRefused
 from actors.engines.vllm import VllmEngine
 from buffer.records.rollout import VersionSpan
 from buffer.records.versions import PolicyVersion
+from helpers.modules import run_module
 from ops.cli import app
 
 CONFIG = VllmConfig(
@@ -46,10 +44,9 @@ def runner() -> Iterator[Runner]:
 def exported(make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What ``magicrl export`` makes of a learner's checkpoint of model 1's weights in a run on model 0."""
     run = tmp_path_factory.mktemp("run")
-    script = Path(__file__).parents[1] / "learner" / "checkpoint_process.py"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    words = [sys.executable, str(script), str(make_model(0)), str(make_model(1)), str(run)]
-    subprocess.run(words, env=environment, timeout=120, check=True)
+    models = (str(make_model(0)), str(make_model(1)))
+    done = run_module("helpers.checkpoint_process", *models, str(run), timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
     result = CliRunner().invoke(app, ["export", str(run), str(run / "model"), "--step", "3"])
     assert result.exit_code == 0, result.output
     return run / "model"

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 from buffer.backend.embedded import EmbeddedRedis
 from buffer.config import BufferConfig
 from buffer.records.versions import PolicyVersion
+from helpers.learner_process import CONFIG, STAGE
+from helpers.learner_run import LearnerRun
+from helpers.modules import run_module
+from helpers.tiny_models import save_tiny_model
 from learner.checkpoint.checkpoint import Checkpoints
 from learner.checkpoint.lineages import recorded_lineages
-from learner.config import CheckpointConfig, LearnerConfig
-from learner.recipe.schedule import Schedule, StageConfig
-
-TESTS = Path(__file__).parents[1]
-STAGE = StageConfig(response_limit=24, prompts_per_step=3, group_size=4)
+from learner.config import CheckpointConfig
+from learner.recipe.schedule import Schedule
 
 LIVES = [  # moment, step of the learner at which it comes, step the next life must begin at
     ("between forward and step", 3, 2),
@@ -34,54 +30,45 @@ LIVES = [  # moment, step of the learner at which it comes, step the next life m
 
 
 def live(folder: Path, url: str, model: Path, until: int, lives: list[tuple[str, int]]) -> list[int]:
-    """Exit status of each life; -9 is SIGKILL."""
-    script = TESTS / "learner" / "learner_process.py"
-    words = [sys.executable, str(script), str(folder), url, str(model), str(until), json.dumps(lives)]
-    environment = os.environ | {"PYTHONPATH": str(TESTS.parent), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, env=environment, timeout=280, capture_output=True, text=True, check=False)
+    """Return the exit status of each life; -9 is SIGKILL."""
+    arguments = (str(folder), url, str(model), str(until), json.dumps(lives))
+    done = run_module("helpers.learner_process", *arguments, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
     ends: list[int] = json.loads((folder / "ends.json").read_text())
     return ends
 
 
+class WatchedRun(LearnerRun):
+    """A run that notes every version which its feeder sees announced."""
+
+    def __init__(self, folder: Path, url: str, model: Path) -> None:
+        super().__init__(folder, url, BufferConfig(), Schedule([STAGE], CONFIG), model)
+        self.seen: list[PolicyVersion] = []
+
+    def announced(self) -> PolicyVersion | None:
+        version = super().announced()
+        self.seen += [version] if version else []
+        return version
+
+
 @pytest.mark.timeout(600)
-def test_a_learner_killed_again_and_again_ends_as_one_that_was_not(
-    tmp_path: Path, learner_helpers: ModuleType
-):
-    model = learner_helpers._save_model(tmp_path / "model", tied=True)
+def test_a_learner_killed_again_and_again_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    model = save_tiny_model(tmp_path / "model")
     with EmbeddedRedis(tmp_path / "redis") as server:
-        run = learner_helpers.Run(
-            tmp_path, server.url, BufferConfig(), Schedule([STAGE], LearnerConfig()), model
-        )
-        announced: list[PolicyVersion] = []
-        announce = run.open_buffer
-
-        def watching() -> Any:
-            buffer = announce()
-            seen = buffer.state.announced
-
-            def record() -> Any:
-                version = seen()
-                announced.extend([version] if version else [])
-                return version
-
-            buffer.state.announced = record
-            return buffer
-
-        run.open_buffer = watching
-        run.wait_until_open()
+        run = WatchedRun(tmp_path, server.url, model)
+        run.open()
         run.feed()
         try:
             lives = [(moment, step) for moment, step, _ in LIVES]
             ends = live(tmp_path, server.url, model, 8, [*lives, ("never", 0)])
             assert ends == [-signal.SIGKILL] * len(LIVES) + [0]
-            check(tmp_path, run, announced)
+            check(tmp_path, run)
         finally:
             run.close()
 
 
-def check(folder: Path, run: Any, announced: list[PolicyVersion]) -> None:
+def check(folder: Path, run: WatchedRun) -> None:
     rows = [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
     begun = [PolicyVersion.parse(row["version"]) for row in rows if row["kind"] == "begin"]
     assert begun == [PolicyVersion(1, 0), *(PolicyVersion(n + 2, life[2]) for n, life in enumerate(LIVES))]
@@ -99,7 +86,7 @@ def check(folder: Path, run: Any, announced: list[PolicyVersion]) -> None:
     assert books.trained == 8 * STAGE.prompts_per_step
     # I2: no token beyond the bound; I3: versions never went back in a generator's eyes
     assert max(row["staleness_max"] for row in steps) <= 1
-    assert all(a <= b for a, b in pairwise(announced))
+    assert all(a <= b for a, b in pairwise(run.seen))
     # I4: the entropy coefficient went on from where the checkpoint had it
     for step, row in history.items():
         assert row["coefficient"] == pytest.approx(0.01 * step)

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,28 +17,25 @@ import ray
 from buffer.backend.embedded import EmbeddedRedis
 from buffer.config import BufferConfig
 from buffer.records.versions import PolicyVersion
+from helpers.learner_run import LearnerRun
+from helpers.limits import mapped_bytes
+from helpers.ray_cluster import local_ray
+from helpers.tiny_models import save_tiny_model
 from learner.config import CheckpointConfig, LearnerConfig
-from learner.coordinator.rank_group import RankDied, RankGroup
+from learner.coordinator.rank_group import RankGroup
+from learner.recipe.plan import StepPlan
 from learner.recipe.schedule import Schedule, StageConfig
+from learner.recipe.stats import StepStats
 
-TESTS = Path(__file__).parents[1]
 CONFIG = LearnerConfig(lr=1e-3, ranks=2, zero_stage=2, checkpoint=CheckpointConfig(every=2))
 STAGE = StageConfig(response_limit=24, prompts_per_step=3, group_size=4)
 
 
 @pytest.fixture(scope="module")
-def cluster(learner_helpers: ModuleType) -> Iterator[None]:
-    for module in (learner_helpers, sys.modules[__name__]):  # the actors cannot import them
-        ray.cloudpickle.register_pickle_by_value(module)
-    ray.init(
-        "local",
-        num_cpus=2,
-        include_dashboard=False,
-        _temp_dir=f"/tmp/ray-{os.getpid()}",  # socket paths must stay short
-        runtime_env={"env_vars": {"PYTHONPATH": str(TESTS.parent)}},
-    )
-    yield
-    ray.shutdown()
+def cluster() -> Iterator[None]:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
+    with local_ray():
+        yield
 
 
 def kill(_: Any) -> None:
@@ -47,26 +43,25 @@ def kill(_: Any) -> None:
 
 
 def take_memory(_: Any) -> None:
-    """From now on the process gets no large block of memory."""
+    """Leave the process no large block of memory."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20), hard))
+    resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes() + (8 << 20), hard))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("fault", "budget"), [(kill, 16_384), (take_memory, 8192)])
 def test_one_ranks_fault_aborts_the_step_on_all_and_a_new_lineage_goes_on(
-    tmp_path: Path, learner_helpers: ModuleType, cluster: None, fault: Callable[[Any], None], budget: int
-):
-    model = learner_helpers._save_model(tmp_path / "model", tied=True, vocabulary=100_000)
+    tmp_path: Path, cluster: None, fault: Callable[[Any], None], budget: int
+) -> None:
+    model = save_tiny_model(tmp_path / "model", vocabulary=100_000)
     with EmbeddedRedis(tmp_path / "redis") as server:
-        run = learner_helpers.Run(tmp_path, server.url, BufferConfig(), Schedule([STAGE], CONFIG), model)
-        ranks = RankGroup(run.connections().spec(model, CONFIG))
+        run = LearnerRun(tmp_path, server.url, BufferConfig(), Schedule([STAGE], CONFIG), model)
+        ranks = RankGroup(run.spec())
         try:
             update, struck = ranks.update, list[int]()
 
-            def stricken(plan):
+            def stricken(plan: StepPlan) -> StepStats:
                 if plan.step == 3 and not struck:
                     struck.append(plan.step)
                     ranks._actors[1].__ray_call__.remote(fault)
@@ -86,15 +81,3 @@ def test_one_ranks_fault_aborts_the_step_on_all_and_a_new_lineage_goes_on(
         finally:
             ranks.close()
             run.close()
-
-
-@pytest.mark.timeout(300)
-def test_a_rank_that_cannot_start_says_why_in_its_own_words(
-    tmp_path: Path, learner_helpers: ModuleType, cluster: None
-):
-    alone = CONFIG.model_copy(update={"ranks": 1})
-    spec = learner_helpers.Connections(tmp_path, "unused", BufferConfig()).spec(tmp_path, alone)
-    with pytest.raises(
-        RankDied, match=r"memory: ModelUnusable: model folder .* cannot be read: .*config.json"
-    ):
-        RankGroup(spec)

@@ -17,6 +17,7 @@ from transformers import (
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from helpers.learner_run import MakeRun
 from learner.compute import attention
 from learner.compute.attention import VARLEN, bounds_arguments, sequence_bounds
 from learner.compute.model import ModelUnusable, load_model
@@ -111,7 +112,7 @@ def test_auto_attention_and_layout(monkeypatch):
     assert resolve_layout(config.model_copy(update={"layout": "padded"}), VARLEN).packed_row is None
 
 
-def test_a_model_whose_packed_sequences_see_each_other_is_refused(make_run):
+def test_a_model_whose_packed_sequences_see_each_other_is_refused(make_run: MakeRun) -> None:
     """As sdpa does where it is given no mask."""
     AttentionInterface.register("leaky", sdpa_attention_forward)
     leaky = LearnerConfig(layout="packed").model_copy(update={"attention": "leaky"})

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from buffer.records.versions import PolicyVersion
+from helpers.learner_run import MakeRun, pass_rate
+from helpers.ragged_groups import overflowing
 from learner.config import CheckpointConfig, EntropyConfig, LearnerConfig
-from learner.coordinator.loop import LearnerStarved, NonFinite
+from learner.coordinator.claims import LearnerStarved
+from learner.coordinator.nonfinite import NonFinite
 from learner.coordinator.resume import ResumeRefused
 from learner.recipe.schedule import Schedule, StageConfig
 
@@ -26,7 +30,7 @@ def schedule(*stages: dict, learner: LearnerConfig = LEARNER) -> Schedule:
     return Schedule([StageConfig(**(base | stage)) for stage in stages or ({},)], learner)
 
 
-def test_steps_publish_announce_commit_and_leave_balanced_books(make_run):
+def test_steps_publish_announce_commit_and_leave_balanced_books(make_run: MakeRun) -> None:
     run = make_run(schedule())
     learner = run.learner()
     assert learner.begin() == PolicyVersion(1, 0)
@@ -34,7 +38,7 @@ def test_steps_publish_announce_commit_and_leave_balanced_books(make_run):
     learner.run(3, NEVER)
     assert [report.version for report in run.reports] == ["1.0", "1.1", "1.2"]
     assert run.buffer.state.announced() == PolicyVersion(1, 3)
-    assert run.open_weights().versions()[-1] == PolicyVersion(1, 3)
+    assert run.connections.weights().versions()[-1] == PolicyVersion(1, 3)
     books = run.buffer.state.books()
     assert books.balanced
     assert (books.trained, books.claimed) == (9, 0)
@@ -46,7 +50,7 @@ def test_steps_publish_announce_commit_and_leave_balanced_books(make_run):
     json.dumps(report.as_dict())
 
 
-def test_staleness_zero_trains_each_token_on_the_weights_that_sampled_it(make_run):
+def test_staleness_zero_trains_each_token_on_the_weights_that_sampled_it(make_run: MakeRun) -> None:
     run = make_run(schedule(), max_staleness=0)
     learner = run.learner()
     learner.begin()
@@ -57,7 +61,7 @@ def test_staleness_zero_trains_each_token_on_the_weights_that_sampled_it(make_ru
         assert report.gap_tokens == report.tokens > 0
 
 
-def test_stages_change_the_rules_exactly_at_their_step_and_survive_a_resume(make_run):
+def test_stages_change_the_rules_exactly_at_their_step_and_survive_a_resume(make_run: MakeRun) -> None:
     stages = (
         {"steps": 2},
         {
@@ -91,7 +95,7 @@ def test_stages_change_the_rules_exactly_at_their_step_and_survive_a_resume(make
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
-def test_a_stage_trains_on_its_own_prompts_from_its_first_step_on(make_run, staleness):
+def test_a_stage_trains_on_its_own_prompts_from_its_first_step_on(make_run: MakeRun, staleness: int) -> None:
     """The range of pass rates and the mixture change at their step, and outlive a resume within the stage."""
     stages = (
         {"steps": 2, "pass_rate": (0.0, 0.5), "mixture": {"even": 0.0}},
@@ -106,7 +110,10 @@ def test_a_stage_trains_on_its_own_prompts_from_its_first_step_on(make_run, stal
     resumed = run.learner()
     resumed.begin(run.checkpoints.newest())
     resumed.run(7, NEVER)
-    trained = [[(g.data_source, (g.id.prompt // 2) / 2000) for g in groups] for groups in run.claimed]
+    trained = [
+        [(each.summary.data_source, pass_rate(each.summary.id.prompt)) for each in claim.groups]
+        for claim in run.claims
+    ]
     assert len(trained) == 7
     assert all(source == "odd" and 0 < rate < 0.5 for step in trained[:2] for source, rate in step)
     assert all(source == "even" and 0.4 < rate < 0.6 for step in trained[2:5] for source, rate in step)
@@ -114,17 +121,18 @@ def test_a_stage_trains_on_its_own_prompts_from_its_first_step_on(make_run, stal
     assert all(rate > 0.8 for step in trained[5:] for _, rate in step)
 
 
-def test_a_stop_abandons_the_wait_and_writes_a_checkpoint(make_run):
+def test_a_stop_abandons_the_wait_and_writes_a_checkpoint(make_run: MakeRun) -> None:
     run = make_run(schedule())
     stop = threading.Event()
-    learner = run.learner(on_phase=lambda phase: threading.Timer(0.3, stop.set).start())
+    run.at_phase = lambda phase: threading.Timer(0.3, stop.set).start()
+    learner = run.learner()
     learner.begin()
     learner.run(3, stop)  # nothing is fed
     assert run.reports == []
     assert run.checkpoints.newest().version == PolicyVersion(1, 0)
 
 
-def test_a_batch_that_never_comes_says_what_it_waited_for(make_run):
+def test_a_batch_that_never_comes_says_what_it_waited_for(make_run: MakeRun) -> None:
     run = make_run(schedule(learner=LEARNER.model_copy(update={"claim_timeout": 0.2})))
     learner = run.learner()
     learner.begin()
@@ -132,7 +140,7 @@ def test_a_batch_that_never_comes_says_what_it_waited_for(make_run):
         learner.run(1, NEVER)
 
 
-def test_a_body_that_cannot_be_read_is_dropped_and_its_place_filled(make_run):
+def test_a_body_that_cannot_be_read_is_dropped_and_its_place_filled(make_run: MakeRun) -> None:
     run = make_run(schedule())
     learner = run.learner()
     learner.begin()
@@ -153,11 +161,11 @@ def test_a_body_that_cannot_be_read_is_dropped_and_its_place_filled(make_run):
     assert run.buffer.state.books().balanced
 
 
-def test_steps_whose_gradient_is_not_finite_are_skipped_kept_and_end_the_run(make_run, too_large):
+def test_steps_whose_gradient_is_not_finite_are_skipped_kept_and_end_the_run(make_run: MakeRun) -> None:
     run = make_run(schedule(learner=LEARNER.model_copy(update={"advantage": "no_std", "nonfinite_limit": 2})))
     learner = run.learner()
     learner.begin()
-    run.alter = too_large
+    run.alter = overflowing
     run.feed()
     before = {name: weight.clone() for name, weight in learner._ranks.rank._engine.weights()}
     with pytest.raises(NonFinite, match="2 steps in a row up to 1"):
@@ -169,7 +177,7 @@ def test_steps_whose_gradient_is_not_finite_are_skipped_kept_and_end_the_run(mak
     assert learner.state.skipped == 2
 
 
-def test_a_resume_may_not_change_what_the_checkpoint_is_made_of(make_run):
+def test_a_resume_may_not_change_what_the_checkpoint_is_made_of(make_run: MakeRun) -> None:
     run = make_run(schedule())
     learner = run.learner()
     learner.begin()
@@ -180,7 +188,7 @@ def test_a_resume_may_not_change_what_the_checkpoint_is_made_of(make_run):
         run.learner().begin(run.checkpoints.newest())
 
 
-def test_a_resume_with_another_model_is_refused(make_run, untied_model):
+def test_a_resume_with_another_model_is_refused(make_run: MakeRun, untied_model: Path) -> None:
     run = make_run(schedule())
     learner = run.learner()
     learner.begin()
@@ -191,7 +199,9 @@ def test_a_resume_with_another_model_is_refused(make_run, untied_model):
         run.learner().begin(run.checkpoints.newest())
 
 
-def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(make_run, monkeypatch):
+def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from learner.compute.engine import DeepSpeedEngine
     from learner.coordinator.rank_group import OutOfMemory
 

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from buffer.records.rollout import Rollout, RolloutGroup
+from helpers.ragged_groups import random_groups
 from learner.compute.collate import collate
 from learner.compute.model import PolicyModel
 from learner.config import LearnerConfig
+from learner.recipe.advantage import batch_advantages
 from learner.recipe.magic import token_sums, token_terms
 from learner.recipe.plan import Layout, plan_step
 from learner.recipe.stats import SUMS
@@ -116,19 +118,12 @@ def learner_loss(
     config: LearnerConfig,
     tau: float,
     layout: Layout,
-    shards: int,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """What the ranks compute, one after the other in one process."""
     policy = PolicyModel(model, config.loss_chunk)
-    plan = plan_step(
-        [g.summary for g in groups],
-        config,
-        step=STEP,
-        alpha=ALPHA,
-        temperature=tau,
-        shards=shards,
-        layout=layout,
-    )
+    summaries = [group.summary for group in groups]
+    advantages = batch_advantages(summaries, config)
+    plan = plan_step(summaries, advantages, config, step=STEP, alpha=ALPHA, temperature=tau, layout=layout)
     bodies, total, sums = (
         dict(enumerate(groups)),
         torch.zeros((), dtype=torch.float64),
@@ -171,18 +166,18 @@ layouts = st.builds(Layout, st.sampled_from([1, 40, 100, 10_000]), st.sampled_fr
 @settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @pytest.mark.parametrize("tied", [True, False])
 def test_loss_and_gradient_equal_the_dense_reference(
-    tiny_model: Path, untied_model: Path, make_groups, tied, variant, layout, shards, seed, tau
+    tiny_model: Path, untied_model: Path, tied, variant, layout, shards, seed, tau
 ):
     folder = tiny_model if tied else untied_model
-    groups = make_groups(seed, count=1 + seed % 4, step=STEP)
-    config = LearnerConfig(**variant, loss_chunk=1 + seed % 50)
+    groups = random_groups(seed, count=1 + seed % 4, step=STEP)
+    config = LearnerConfig(**variant, loss_chunk=1 + seed % 50, ranks=shards)
     dense, ours = copy.deepcopy(load(folder)), copy.deepcopy(load(folder))
     expected = (
         reference(dense, groups, config, tau)
         if any(reference_advantages(g, config.advantage, config.truncation_mask) for g in groups)
         else None
     )
-    loss, sums = learner_loss(ours, groups, config, tau, layout, shards)
+    loss, sums = learner_loss(ours, groups, config, tau, layout)
     if expected is None:
         assert sums["tokens"] == 0
         return

@@ -7,9 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.ragged_groups import random_groups
 from learner.config import LearnerConfig
+from learner.recipe.advantage import batch_advantages
 from learner.recipe.packing import balance, pack_rows, packed_micro_batches, padded_micro_batches
-from learner.recipe.plan import Layout, counted_tokens, kept_groups, plan_step
+from learner.recipe.plan import Layout, counted_tokens, plan_step
 
 lengths_lists = st.lists(st.integers(1, 50), max_size=40)
 
@@ -60,12 +62,13 @@ def test_balance_puts_the_longest_first():
     updates=st.integers(1, 3),
     layout=st.builds(Layout, st.integers(1, 200), st.sampled_from([None, 48])),
 )
-def test_a_plan_trains_every_counted_response_once(make_groups, seed, count, shards, updates, layout):
-    config = LearnerConfig(updates_per_batch=updates, truncation_mask="after")
-    groups = [group.summary for group in make_groups(seed, count)]
-    plan = plan_step(groups, config, step=0, alpha=0.0, temperature=1.0, shards=shards, layout=layout)
-    kept = [i for i in range(count) if i not in plan.flat]
-    assert [groups[i] for i in kept] == kept_groups(groups, config)
+def test_a_plan_trains_every_counted_response_once(seed, count, shards, updates, layout):
+    config = LearnerConfig(updates_per_batch=updates, truncation_mask="after", ranks=shards)
+    groups = [group.summary for group in random_groups(seed, count)]
+    advantages = batch_advantages(groups, config)
+    plan = plan_step(groups, advantages, config, step=0, alpha=0.0, temperature=1.0, layout=layout)
+    kept = [i for i in range(count) if not advantages[i].flat]
+    assert plan.flat == tuple(i for i in range(count) if i not in kept)
     items = Counter(
         (item.group, item.rollout)
         for mini in plan.mini_batches

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+
+from helpers.modules import run_module
+from helpers.tiny_models import save_tiny_model
 
 LR = 1e-3
 BASE = {"lr": LR, "eps": 1e-6, "zero_stage": 1, "advantage": "no_std"}
@@ -59,17 +59,17 @@ Results = dict[int, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, wide_headed_model: Path) -> Results:
+def results(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Results:
     folder = tmp_path_factory.mktemp("ranks")
     usual = {"model": str(tiny_model), "seeds": [*SEEDS[:2], SPOILED, *SEEDS[2:]], "spoiled": [SPOILED]}
-    whole = {"seeds": SEEDS}
+    whole, wide = {"seeds": SEEDS}, str(save_tiny_model(folder / "wide", vocabulary=100_000))
     special = {
         "reference": whole,
         "several": whole,
         "sharing": whole,
         "sharing-packed": whole,
-        "roomy": {"seeds": SEEDS[:1], "model": str(wide_headed_model)},
-        "tight": {"seeds": SEEDS[:1], "model": str(wide_headed_model), "spare_bytes": SPARE},
+        "roomy": {"seeds": SEEDS[:1], "model": wide},
+        "tight": {"seeds": SEEDS[:1], "model": wide, "spare_bytes": SPARE},
     }
     worlds: dict[int, list[dict[str, Any]]] = {
         world: resumes(world, folder)
@@ -103,10 +103,7 @@ def resumes(world: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def run_ranks(folder: Path) -> None:
-    script = Path(__file__).parent / "rank_process.py"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    words = [sys.executable, str(script), str(folder)]
-    done = subprocess.run(words, env=environment, timeout=280, capture_output=True, text=True, check=False)
+    done = run_module("helpers.rank_process", str(folder), timeout=280)
     assert done.returncode == 0, done.stderr[-6000:]
 
 

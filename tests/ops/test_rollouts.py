@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ import yaml
 from typer.testing import CliRunner
 
 from buffer.backend.errors import Lost
+from buffer.records.codec import encode_group
 from buffer.records.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
 from buffer.records.versions import PolicyVersion
-from buffer.store.learner_side import Claim
+from buffer.store.learner_side import Claim, ClaimedGroup
 from ops.commands.observe.rollouts import app
 from ops.config.schema import RolloutsConfig
 from ops.records.rollout_log import HEAD, RolloutLog, files_of, read_groups
@@ -32,6 +32,10 @@ def rollout(length: int, verdict: Any = "correct", detail: str = "") -> Rollout:
     return Rollout(tokens, np.full(length, -0.5, np.float32), spans, "stop", reward, verdict, detail)
 
 
+def encoded(*groups: RolloutGroup) -> list[bytes]:
+    return [encode_group(group) for group in groups]
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Three steps of two groups; the model's tokenizer is gone, so token ids are shown."""
@@ -39,7 +43,7 @@ def run(tmp_path: Path) -> Path:
     log = RolloutLog(tmp_path / "rollouts", RolloutsConfig())
     for step in range(3):
         wrong = rollout(20 + step, "wrong", f"[/] is not {step}")
-        log.append(step, [group(step, rollout(5), wrong), group(7, rollout(6))])
+        log.append(step, encoded(group(step, rollout(5), wrong), group(7, rollout(6))))
     log.close()
     return tmp_path
 
@@ -52,7 +56,7 @@ def shown(run: Path, *options: str) -> list[dict[str, Any]]:
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     log = RolloutLog(tmp_path, RolloutsConfig())
     kept = group(4, rollout(5), rollout(3, "wrong", "no"))
-    log.append(9, [kept])
+    log.append(9, encoded(kept))
     ((step, found),) = read_groups(tmp_path)
     assert (step, found.id, found.summary) == (9, kept.id, kept.summary)
     assert [r.tokens.tolist() for r in found.rollouts] == [r.tokens.tolist() for r in kept.rollouts]
@@ -61,7 +65,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 def test_files_rotate_and_the_oldest_go(tmp_path: Path) -> None:
     log = RolloutLog(tmp_path, RolloutsConfig(file_bytes=1000, total_bytes=5000))
     for step in range(60):
-        log.append(step, [group(step, rollout(50))])
+        log.append(step, encoded(group(step, rollout(50))))
     log.close()
     steps = [step for step, _ in read_groups(tmp_path)]
     assert steps[-1] == 59
@@ -73,7 +77,7 @@ def test_files_rotate_and_the_oldest_go(tmp_path: Path) -> None:
 def test_a_torn_end_and_a_damaged_record_are_left_out(tmp_path: Path) -> None:
     log = RolloutLog(tmp_path, RolloutsConfig())
     for step in range(3):
-        log.append(step, [group(step, rollout(5))])
+        log.append(step, encoded(group(step, rollout(5))))
     log.close()
     (file,) = files_of(tmp_path)
     data = bytearray(file.read_bytes())
@@ -86,26 +90,32 @@ def test_a_torn_end_and_a_damaged_record_are_left_out(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_writing(tmp_path: Path) -> None:
     for step in (0, 1):
         log = RolloutLog(tmp_path, RolloutsConfig())
-        log.append(step, [group(step, rollout(5))])
+        log.append(step, encoded(group(step, rollout(5))))
         log.close()
     assert [step for step, _ in read_groups(tmp_path)] == [0, 1]
 
 
-def test_recording_never_ends_a_run(tmp_path: Path) -> None:
+def test_the_buffers_bodies_are_kept_as_they_are(tmp_path: Path) -> None:
     class Buffer:
         def __init__(self) -> None:
-            self.asked: list[int] = []
+            self.asked: list[list[str]] = []
 
-        def fetch(self, groups: Any) -> list[RolloutGroup]:
-            self.asked.append(len(groups))
-            raise Lost("gone")
+        def bodies(self, keys: list[str]) -> list[bytes | None]:
+            self.asked.append(keys)
+            if keys[0] == "lost":
+                raise Lost("gone")
+            return [encode_group(group(1, rollout(5))), None, b"rubbish"][: len(keys)]
 
-    claim = Claim(3, tuple(SimpleNamespace() for _ in range(9)))  # type: ignore[misc]
+    def claim(step: int, *keys: str) -> Claim:
+        return Claim(step, tuple(ClaimedGroup(group(0, rollout(1)).summary, key) for key in keys))
+
     buffer: Any = Buffer()
-    RolloutLog(tmp_path, RolloutsConfig(per_step=2)).recorder(buffer)(claim)
-    RolloutLog(tmp_path, RolloutsConfig(per_step=0)).recorder(buffer)(claim)
-    assert buffer.asked == [2]
-    assert list(read_groups(tmp_path)) == []
+    log = RolloutLog(tmp_path, RolloutsConfig(per_step=3))
+    log.record(claim(3, "a", "gone", "rubbish", "beyond"), buffer)
+    log.record(claim(4, "lost"), buffer)  # no reason to end a run
+    RolloutLog(tmp_path, RolloutsConfig(per_step=0)).record(claim(5, "a"), buffer)
+    assert buffer.asked == [["a", "gone", "rubbish"], ["lost"]]
+    assert [(step, found.id.prompt) for step, found in read_groups(tmp_path)] == [(3, 1)]
 
 
 def test_the_newest_come_first_and_can_be_chosen(run: Path) -> None:

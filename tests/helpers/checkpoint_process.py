@@ -1,5 +1,6 @@
-"""``python checkpoint_process.py MODEL WEIGHTS RUN``: a run's folder, as if training MODEL led to WEIGHTS.
+"""A run's folder as if training MODEL led to WEIGHTS.
 
+``python -m helpers.checkpoint_process MODEL WEIGHTS RUN``
 RUN gets a config and one checkpoint, of lineage 1 and step 3. In a process of its own: DeepSpeed leaves its
 process group behind.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main(model: Path, weights: Path, run: Path) -> None:
@@ -19,7 +21,8 @@ def main(model: Path, weights: Path, run: Path) -> None:
     from learner.config import CheckpointConfig, LearnerConfig
     from learner.rank_spec import RankSpec
 
-    rank = Rank(RankSpec(weights, LearnerConfig(), lambda: None, lambda: None), 0, 1)
+    unused: Any = None
+    rank = Rank(RankSpec(weights, LearnerConfig(), lambda: unused, lambda: unused), 0, 1)
     rank.join("127.0.0.1", rank.listen("127.0.0.1"))
     checkpoints, version = Checkpoints(run / "checkpoints", CheckpointConfig()), PolicyVersion(1, 3)
     with checkpoints.new(version) as checkpoint:
