@@ -7,9 +7,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ops.config.schema import ConfigError, RayConfig
 from ops.telemetry.logs import FOLDER_VARIABLE
+
+OBJECT_STORE_BYTES = 256 * 2**20
+"""Enough on one machine: bodies go through Redis, weights by default through shared memory."""
 
 
 @contextlib.contextmanager
@@ -26,22 +30,12 @@ def ray_cluster(config: RayConfig, logs: Path, cpus_needed: int) -> Iterator[Non
         "worker_process_setup_hook": "ops.telemetry.logs.setup_worker",
         "env_vars": {FOLDER_VARIABLE: str(logs)},
     }
+    own = {} if config.address else _own_cluster(config, cpus_needed)
     try:
-        if config.address is None:
-            cpus = config.num_cpus or max(os.cpu_count() or 1, cpus_needed)
-            ray.init(
-                "local",  # never another run's cluster on this machine
-                num_cpus=cpus,
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                log_to_driver=False,
-                logging_level="error",
-                configure_logging=False,
-                runtime_env=hook,
-                object_store_memory=256 * 2**20,
-            )
-        else:
-            ray.init(config.address, log_to_driver=False, configure_logging=False, runtime_env=hook)
+        # "local" is never another run's cluster on this machine.
+        ray.init(
+            config.address or "local", log_to_driver=False, configure_logging=False, runtime_env=hook, **own
+        )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         where = config.address or "on this machine"
         raise ConfigError(f"ray.address: no Ray cluster {where}: {error}") from None
@@ -49,6 +43,16 @@ def ray_cluster(config: RayConfig, logs: Path, cpus_needed: int) -> Iterator[Non
         yield
     finally:
         ray.shutdown()
+
+
+def _own_cluster(config: RayConfig, cpus_needed: int) -> dict[str, Any]:
+    return {
+        "num_cpus": config.num_cpus or max(os.cpu_count() or 1, cpus_needed),
+        "include_dashboard": False,
+        "_node_ip_address": "127.0.0.1",
+        "logging_level": "error",
+        "object_store_memory": OBJECT_STORE_BYTES,
+    }
 
 
 def _quiet_and_closed(local: bool) -> None:
