@@ -36,6 +36,11 @@ class RunFolder:
         self._lock: IO[str] | None = None
 
     @property
+    def model(self) -> Path:
+        """Model folder that the run's configuration names; it may no longer exist."""
+        return Path(yaml.safe_load(self.config.read_text(encoding="utf-8"))["model"]["path"])
+
+    @property
     def used(self) -> bool:
         """Whether there are steps or checkpoints of a run here."""
         return self.steps.exists() or any(self.checkpoints.glob("*/*"))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from ops.config.schema import ConfigError
 from ops.display.console import stderr
@@ -32,19 +31,18 @@ def export(
 
     if dtype not in (None, "float32", "bfloat16", "float16"):
         raise ConfigError(f"--dtype {dtype}: must be float32, bfloat16 or float16")
-    folder = find_run(run).path
-    checkpoints = Checkpoints(folder / "checkpoints", CheckpointConfig())
+    folder = find_run(run)
+    checkpoints = Checkpoints(folder.checkpoints, CheckpointConfig())
     try:
         checkpoint = checkpoints.newest() if step is None else checkpoints.at(step)
         if checkpoint is None:
-            raise ConfigError(f"{folder}: no complete checkpoint yet")
-        model = Path(yaml.safe_load((folder / "config.yaml").read_text())["model"]["path"])
+            raise ConfigError(f"{folder.path}: no complete checkpoint yet")
         version = checkpoint.version
         stderr().print(f"exporting step {version.step} (lineage {version.lineage})")
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed looks for one when it is imported
         from learner.checkpoint.export import export_checkpoint
 
-        count = export_checkpoint(checkpoint, model, out, dtype)
+        count = export_checkpoint(checkpoint, folder.model, out, dtype)
     except CheckpointError as error:
         raise ConfigError(str(error)) from error
     stderr().print(f"{count / 1e6:.1f} M parameters in {out}")

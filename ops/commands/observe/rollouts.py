@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,7 +61,7 @@ def rollouts(
     ]
     found.sort(key=lambda sample: len(sample.rollout.tokens) if longest else sample.step, reverse=True)
     show = _print_json if as_json else _print
-    text = decoder(model_of(folder.path))
+    text = decoder(folder.model)
     for sample in islice(found, limit):
         show(sample, text)
     if not found:
@@ -70,14 +69,7 @@ def rollouts(
         raise typer.Exit(1)
 
 
-def model_of(run: Path) -> Path:
-    """Return the model folder that the run's configuration names; it may no longer exist."""
-    import yaml
-
-    return Path(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["model"]["path"])
-
-
-def facts(sample: Sample) -> dict[str, Any]:
+def sample_facts(sample: Sample) -> dict[str, Any]:
     """Return what is known of a response besides its text, JSON-able."""
     rollout = sample.rollout
     spans = [f"{span.version}:{span.end - span.start}" for span in rollout.spans]
@@ -97,7 +89,7 @@ def facts(sample: Sample) -> dict[str, Any]:
     }
 
 
-def looks(response: str) -> dict[str, Any]:
+def text_traits(response: str) -> dict[str, Any]:
     """Return traits of the text: reflection words, repetition, other scripts, format failures."""
     from rewards.graders.traits import traits
 
@@ -113,7 +105,7 @@ def looks(response: str) -> dict[str, Any]:
 def _print(sample: Sample, text: Decoder) -> None:
     console = stdout()
     rollout, response = sample.rollout, text(sample.rollout.tokens.tolist()).strip()
-    known = facts(sample) | looks(response)
+    known = sample_facts(sample) | text_traits(response)
     colour = "green" if rollout.verdict == "correct" else "red"
     head = f"step {sample.step}  prompt {known['prompt']}  [{colour}]{rollout.verdict}[/]  {rollout.reward:g}"
     console.print(Rule(head, align="left", style="dim"))
@@ -137,4 +129,4 @@ def _print_json(sample: Sample, text: Decoder) -> None:
 
     response = text(sample.rollout.tokens.tolist())
     texts = {"prompt_text": text(sample.group.prompt_tokens.tolist()), "response": response}
-    typer.echo(json.dumps(facts(sample) | looks(response) | texts))
+    typer.echo(json.dumps(sample_facts(sample) | text_traits(response) | texts))
