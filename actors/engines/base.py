@@ -1,4 +1,4 @@
-"""The Engine protocol: what a generator needs from whatever samples tokens."""
+"""The Engine protocol: what samples tokens for a generator, and takes new weights meanwhile."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from buffer.records.rollout import Finish, VersionSpan
 from buffer.records.versions import PolicyVersion
 
+OnTokens = Callable[[int], None]
+"""Called with the number of tokens that were sampled since the last call."""
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingLimits:
     """How one response is sampled. Lengths in tokens; deadline in seconds from the call (None: none).
 
-    ``thinking_tokens``: at this many tokens of thought the thought is closed and the answer sampled on.
+    ``thinking_tokens``: after this many tokens of thought, the thought is closed and the answer sampled.
     """
 
     max_tokens: int
@@ -34,7 +37,10 @@ class SamplingLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """One finished response, ungraded: tokens int32 [T], logprobs float32 [T] (nats, after temperature)."""
+    """One finished response, ungraded: tokens int32 [T], logprobs float32 [T] (nats, after temperature).
+
+    ``spans``: which version sampled which tokens. ``forced``: [start, end) of tokens that were not sampled.
+    """
 
     index: int
     text: str
@@ -47,7 +53,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot: requests running and waiting, tokens sampled since start, share of KV cache in use."""
+    """A snapshot: requests running and waiting, tokens sampled since the start, share of KV cache in use."""
 
     running: int
     waiting: int
@@ -57,11 +63,11 @@ class EngineStats:
 
 
 class EngineBroken(Exception):
-    """The engine cannot go on; the generator ends with this text and is replaced."""
+    """The engine cannot continue; the generator ends with this text and is replaced."""
 
 
 class WeightsRefused(Exception):
-    """New weights do not fit or cannot be read; the old policy goes on serving."""
+    """New weights do not fit or cannot be read; the old policy keeps serving."""
 
 
 class Engine(Protocol):
@@ -77,33 +83,33 @@ class Engine(Protocol):
         prompt_ids: Sequence[int],
         n: int,
         limits: SamplingLimits,
-        on_tokens: Callable[[int], None] | None = None,
+        on_tokens: OnTokens | None = None,
     ) -> AsyncGenerator[Sample, None]:
         """Yield n samples, each as it finishes. Closing the iterator aborts what is unfinished.
 
-        on_tokens hears of new tokens (how many) while they are sampled: the sign of life. Raises TimeoutError
-        past ``limits.deadline``, ValueError for a prompt the engine cannot take, EngineBroken.
+        on_tokens: called with the number of new tokens while they are sampled, as a sign of progress. Raises
+        TimeoutError past ``limits.deadline``, ValueError for a prompt the engine cannot take, EngineBroken.
         """
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of a response, special tokens left out."""
+        """Return the text of a response without special tokens."""
         ...
 
     async def load(self, version: PolicyVersion, weights: Path) -> float:
-        """Switch to the weights in folder ``weights`` between two decode steps; requests in flight go on.
+        """Switch to the weights in folder ``weights`` between two decode steps; requests in flight continue.
 
-        All or nothing: WeightsRefused leaves the old policy serving; EngineBroken leaves nothing serving.
-        Returns the pause in seconds.
+        Returns the pause in seconds. All or nothing: after WeightsRefused the old policy serves, after
+        EngineBroken nothing does.
         """
         ...
 
     def check(self) -> None:
-        """Raises EngineBroken if its processes have died, which an idle engine would not notice."""
+        """Raise EngineBroken if its processes have died, which an idle engine would not notice."""
         ...
 
     def stats(self) -> EngineStats:
-        """Counters for metrics and the fleet view."""
+        """Return the counters for metrics and reports."""
         ...
 
     async def close(self) -> None:
@@ -112,7 +118,7 @@ class Engine(Protocol):
 
 
 async def as_they_finish(responses: Iterable[Coroutine[Any, Any, Sample]]) -> AsyncGenerator[Sample, None]:
-    """Run all at once and yield each result when it is there; closing the iterator cancels the rest."""
+    """Run all at once and yield each result when it is ready; closing the iterator cancels the rest."""
     tasks = [asyncio.create_task(response) for response in responses]
     try:
         for finished in asyncio.as_completed(tasks):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.engines.base import EngineStats, Sample, SamplingLimits, WeightsRefused, as_they_finish
+from actors.engines.base import EngineStats, OnTokens, Sample, SamplingLimits, WeightsRefused, as_they_finish
 from buffer.records.rollout import VersionSpan
 from buffer.records.versions import PolicyVersion
 
@@ -23,14 +23,14 @@ END = 0
 """The end-of-sequence token."""
 
 Table = NDArray[np.float32]
-"""Logits of the next token given the last one: float32 [V, V]; row of a response's first token: END's."""
+"""Logits of the next token given the last one: float32 [V, V]. A response starts from END's row."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """How the engine behaves. Times in real seconds.
+    """How the engine behaves. Times in seconds.
 
-    length: draws a response's length in tokens (None: until END is drawn). text: what tokens read as (None:
+    length: draws a response's length in tokens (None: until END is drawn). text: decodes tokens (None: to
     their numbers).
     """
 
@@ -68,14 +68,12 @@ class ScriptedEngine:
         prompt_ids: Sequence[int],
         n: int,
         limits: SamplingLimits,
-        on_tokens: Callable[[int], None] | None = None,
+        on_tokens: OnTokens | None = None,
     ) -> AsyncGenerator[Sample, None]:
         """As Engine.sample; the prompt's content has no influence."""
         return as_they_finish(self._respond(index, limits, on_tokens) for index in range(n))
 
-    async def _respond(
-        self, index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None
-    ) -> Sample:
+    async def _respond(self, index: int, limits: SamplingLimits, on_tokens: OnTokens | None) -> Sample:
         self._running += 1
         try:
             async with asyncio.timeout(limits.deadline):
@@ -83,9 +81,7 @@ class ScriptedEngine:
         finally:
             self._running -= 1
 
-    async def _decode(
-        self, index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None
-    ) -> Sample:
+    async def _decode(self, index: int, limits: SamplingLimits, on_tokens: OnTokens | None) -> Sample:
         drawn = self._script.length(self._random) if self._script.length else None
         longest = limits.max_tokens if drawn is None else min(drawn, limits.max_tokens)
         tokens: list[int] = []
@@ -128,12 +124,12 @@ class ScriptedEngine:
                 return
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """As the script says, END left out."""
+        """As Engine.decode: the script's text of the tokens without END."""
         kept = [token for token in tokens if token != END]
         return self._script.text(kept) if self._script.text else " ".join(map(str, kept))
 
     async def load(self, version: PolicyVersion, weights: Path) -> float:
-        """As Engine.load; the folder's ``model.safetensors`` holds the tensor ``table``."""
+        """As Engine.load; the folder's ``model.safetensors`` contains the tensor ``table``."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 

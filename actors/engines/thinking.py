@@ -1,8 +1,13 @@
-"""Thinking budget: at the budget a thought is closed with set words, and the answer is sampled on."""
+"""Thinking budget: a thought that reaches it is closed with fixed words, and then the answer is sampled.
+
+vLLM's own budget (``SamplingParams.thinking_token_budget``) does not fit: it does not report which tokens it
+forced, so they could not be kept out of the gradient; it needs a start mark, and on the CPU it takes only the
+whole closing text for the end of a thought, so one that the model closes itself would be closed twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from actors.config import ThinkingConfig
-from actors.engines.base import Engine, EngineStats, Sample, SamplingLimits, as_they_finish
+from actors.engines.base import Engine, EngineStats, OnTokens, Sample, SamplingLimits, as_they_finish
 from buffer.records.rollout import VersionSpan
 from buffer.records.versions import PolicyVersion
 
@@ -19,8 +24,8 @@ class ThinkingEngine:
     """An Engine around another one that honours ``limits.thinking_tokens``.
 
     A response that has not closed its thought at the budget gets the closing words as forced tokens: part of
-    the response and of its length, log-probability 0, no gradient. Responses that are done earlier are not
-    touched. The engine's prefix cache makes the second request cheap.
+    the response and of its length, log-probability 0, no gradient. Responses that end earlier stay as they
+    are. The engine's prefix cache makes the second request cheap.
     """
 
     def __init__(self, engine: Engine, config: ThinkingConfig, tokenizer: Any) -> None:
@@ -43,7 +48,7 @@ class ThinkingEngine:
         prompt_ids: Sequence[int],
         n: int,
         limits: SamplingLimits,
-        on_tokens: Callable[[int], None] | None = None,
+        on_tokens: OnTokens | None = None,
     ) -> AsyncGenerator[Sample, None]:
         """As Engine.sample."""
         if limits.thinking_tokens is None or limits.thinking_tokens >= limits.max_tokens:
@@ -52,7 +57,7 @@ class ThinkingEngine:
         return as_they_finish(self._respond(prompt, index, limits, on_tokens) for index in range(n))
 
     async def _respond(
-        self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None
+        self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: OnTokens | None
     ) -> Sample:
         assert limits.thinking_tokens is not None
         seed = None if limits.seed is None else limits.seed + index
@@ -68,9 +73,7 @@ class ThinkingEngine:
         answer = await self._one(prompt + thought.tokens.tolist(), replace(first, max_tokens=left), on_tokens)
         return replace(self._joined(thought, answer), index=index)
 
-    async def _one(
-        self, prompt: list[int], limits: SamplingLimits, on_tokens: Callable[[int], None] | None
-    ) -> Sample:
+    async def _one(self, prompt: list[int], limits: SamplingLimits, on_tokens: OnTokens | None) -> Sample:
         (sample,) = [sample async for sample in self._engine.sample(prompt, 1, limits, on_tokens)]
         return sample
 
@@ -86,7 +89,7 @@ class ThinkingEngine:
         )
 
     def _cut(self, sample: Sample, length: int) -> Sample:
-        """The closing words themselves may reach beyond the response limit."""
+        """Cut a response whose closing words exceed the response limit."""
         tokens = sample.tokens[:length]
         return replace(
             sample,

@@ -1,11 +1,11 @@
-"""VllmEngine: vLLM's AsyncLLM in this process, taking new weights under requests in flight."""
+"""VllmEngine: vLLM's AsyncLLM in this process; new weights are loaded while requests are in flight."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -18,30 +18,31 @@ from actors.config import VllmConfig
 from actors.engines.base import (
     EngineBroken,
     EngineStats,
+    OnTokens,
     Sample,
     SamplingLimits,
     WeightsRefused,
     as_they_finish,
 )
-from actors.engines.scheduler_view import SchedulerView
 from actors.engines.vllm_start import set_environment, start_llm
+from actors.engines.vllm_stats import VllmStatLogger
 from buffer.records.rollout import Finish, VersionSpan
 from buffer.records.versions import PolicyVersion
 
 log = structlog.get_logger()
 
-PREPARED_SECONDS = 0.01
-"""How often the worker is asked whether new weights are ready; the question costs less than a decode step."""
+READY_POLL_SECONDS = 0.01
+"""Interval of asking the worker whether new weights are ready; the call costs less than a decode step."""
 
-CLOSE_SECONDS = 1.0
-"""Then vLLM kills what is left of its processes; they hold nothing that would need a farewell."""
+SHUTDOWN_SECONDS = 1.0
+"""Time that vLLM gives its processes before it kills them; they need no graceful shutdown."""
 
-LATE_SECONDS = 10.0
-"""How much longer than asked for vLLM may take to shut down; its own monitor may be at it too."""
+SHUTDOWN_GRACE_SECONDS = 10.0
+"""Further time for the shutdown itself: vLLM's monitor may be shutting it down concurrently."""
 
 
 class VllmEngine:
-    """An Engine (actors/engines/base.py). One request per response, so that each comes out when it finishes.
+    """An Engine (actors/engines/base.py). One request per response: each is returned when it finishes.
 
     Responses are read in deltas of ``progress_tokens`` and decoded to text once, at their end: per-token
     text costs a third of the throughput of a small model.
@@ -52,10 +53,10 @@ class VllmEngine:
         llm: Any,
         config: VllmConfig,
         version: PolicyVersion,
-        scheduler: SchedulerView | None = None,
+        stats: VllmStatLogger | None = None,
     ) -> None:
         self._llm = llm
-        self._scheduler = scheduler
+        self._stats = stats
         self._config = config
         self._version = version
         self._names = itertools.count()
@@ -69,16 +70,16 @@ class VllmEngine:
     async def start(
         cls, model: Path, config: VllmConfig, version: PolicyVersion, seed: int = 0
     ) -> VllmEngine:
-        """Load ``model`` as ``version``. seed: of the sampler's random numbers; give each engine its own.
+        """Load ``model`` as ``version``. seed: of the sampler; give each engine a different one.
 
-        Raises EngineBroken with vLLM's own words if the folder does not load.
+        Raises EngineBroken with vLLM's error text if the folder does not load.
         """
         set_environment(config)
         try:
-            llm, scheduler = await asyncio.to_thread(start_llm, model, config, seed)
+            llm, stats = await asyncio.to_thread(start_llm, model, config, seed)
         except (RuntimeError, ValueError, OSError, TimeoutError) as error:
             raise EngineBroken(f"vLLM could not start on {model}: {error}") from error
-        engine = cls(llm, config, version, scheduler)
+        engine = cls(llm, config, version, stats)
         await llm.collective_rpc("init_weight_updates", args=(str(model), config.prepare_weights))
         await llm.update_weight_version(str(version))
         return engine
@@ -92,14 +93,14 @@ class VllmEngine:
         prompt_ids: Sequence[int],
         n: int,
         limits: SamplingLimits,
-        on_tokens: Callable[[int], None] | None = None,
+        on_tokens: OnTokens | None = None,
     ) -> AsyncGenerator[Sample, None]:
         """As Engine.sample."""
         prompt = [int(token) for token in prompt_ids]
         return as_they_finish(self._respond(prompt, index, limits, on_tokens) for index in range(n))
 
     async def _respond(
-        self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None
+        self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: OnTokens | None
     ) -> Sample:
         async with asyncio.timeout(limits.deadline):
             while True:
@@ -109,10 +110,10 @@ class VllmEngine:
                     return sample
 
     async def _request(
-        self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: Callable[[int], None] | None
+        self, prompt: list[int], index: int, limits: SamplingLimits, on_tokens: OnTokens | None
     ) -> Sample | None:
-        """One response, or None if new weights cut it off (``on_new_weights: restart``)."""
-        # Keys and values computed under one version are never found by a request that starts under another.
+        """Sample one response; None if new weights aborted it (``on_new_weights: restart``)."""
+        # The salt keeps the prefix cache apart by version: no request starts on keys of older weights.
         inputs = {"prompt_token_ids": prompt, "cache_salt": str(self._version)}
         parameters = self._parameters(limits, index)
         tokens: list[int] = []
@@ -137,7 +138,7 @@ class VllmEngine:
         )
 
     async def _outputs(self, inputs: dict[str, Any], parameters: Any) -> AsyncIterator[Any]:
-        """The parts of one response, vLLM's errors turned into this protocol's."""
+        """Yield the parts of one response, with vLLM's errors translated to those of Engine."""
         from vllm.exceptions import VLLMClientError
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -173,12 +174,12 @@ class VllmEngine:
         )
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of a response, special tokens left out."""
+        """As Engine.decode."""
         text: str = self._llm.get_tokenizer().decode(list(tokens), skip_special_tokens=True)
         return text
 
     async def load(self, version: PolicyVersion, weights: Path) -> float:
-        """As Engine.load. Raises WeightsRefused (the old policy serves on) or EngineBroken (nothing does)."""
+        """As Engine.load: prepare while sampling continues, then pause, switch and resume."""
         async with self._loading:
             try:
                 async with asyncio.timeout(self._config.load_seconds):
@@ -198,10 +199,10 @@ class VllmEngine:
             return time.monotonic() - begun
 
     async def _prepare(self, weights: Path) -> None:
-        """Everything that can be done while sampling goes on."""
+        """Do everything that is possible while sampling continues."""
         await self._llm.collective_rpc("prepare_weight_update", args=(str(weights),))
         while not all(await self._llm.collective_rpc("weight_update_ready")):
-            await asyncio.sleep(PREPARED_SECONDS)
+            await asyncio.sleep(READY_POLL_SECONDS)
 
     async def _switch(self, version: PolicyVersion) -> None:
         # The engine core's own calls: AsyncLLM.pause_generation adds a sleep of 20 ms to every pause.
@@ -223,17 +224,16 @@ class VllmEngine:
     def stats(self) -> EngineStats:
         running = min(self._running, self._config.max_num_seqs)
         waiting = self._running - running
-        if self._scheduler is None:
+        if self._stats is None:
             return EngineStats(running, waiting, self._tokens, kv_cache_ratio=0.0)
-        seen = self._scheduler
-        return EngineStats(running, waiting, self._tokens, seen.cache_ratio, seen.preemptions)
+        return EngineStats(running, waiting, self._tokens, self._stats.cache_ratio, self._stats.preemptions)
 
     async def close(self) -> None:
         if (handler := self._llm.output_handler) is not None:
-            handler.cancel()  # else it takes the end of vLLM's process for its death
-        closing = asyncio.create_task(asyncio.to_thread(self._llm.shutdown, CLOSE_SECONDS))
-        await within(CLOSE_SECONDS + LATE_SECONDS, "vLLM to shut down", closing)
-        self._llm.shutdown = lambda: None  # at interpreter exit it shuts down again, and complains
+            handler.cancel()  # otherwise it reports the normal exit as a crash
+        closing = asyncio.create_task(asyncio.to_thread(self._llm.shutdown, SHUTDOWN_SECONDS))
+        await within(SHUTDOWN_SECONDS + SHUTDOWN_GRACE_SECONDS, "vLLM to shut down", closing)
+        self._llm.shutdown = lambda: None  # vLLM calls it again at interpreter exit, and logs an error
         self._llm = None
 
 

@@ -1,4 +1,4 @@
-"""How vLLM is started for a generator: its environment and its arguments."""
+"""How vLLM is started for a generator: its environment variables and arguments."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import psutil
 
 from actors.config import VllmConfig
-from actors.engines.scheduler_view import SchedulerView
+from actors.engines.vllm_stats import VllmStatLogger
 
 GIB = 1 << 30
 CPU_CACHE_BYTES = 4 * GIB
-"""Most that an engine on a CPU takes where the config says nothing: the memory is everybody's."""
+"""Default limit of the key/value cache of an engine on a CPU: memory is shared with the other processes."""
 
 
-def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, SchedulerView | None]:
-    """vLLM's engine and, with ``engine_metrics``, its view of itself. Blocks for as long as loading takes.
+def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, VllmStatLogger | None]:
+    """Start vLLM; return its engine and, with ``engine_metrics``, the logger of its statistics.
 
-    Raises what vLLM raises.
+    Blocks until the model is loaded. Raises what vLLM raises.
     """
     from vllm import AsyncEngineArgs
     from vllm.platforms import current_platform
@@ -43,24 +43,24 @@ def start_llm(model: Path, config: VllmConfig, seed: int) -> tuple[Any, Schedule
         "use_tqdm_on_load": False,
     }
     if current_platform.is_cpu() and config.tensor_parallel_size == 1:
-        # By name ("uni") vLLM would take its multi-process executor, to bind OpenMP threads, which is not
-        # wanted here: one process less to start, and twice the tokens/s of a small model on a busy machine.
+        # By name ("uni"), vLLM would replace it with its multi-process executor, to bind OpenMP threads. In
+        # one process it starts faster, and samples a small model twice as fast on a busy machine.
         arguments["distributed_executor_backend"] = UniProcExecutor
-    view = SchedulerView() if config.engine_metrics else None
-    loggers = None if view is None else [lambda vllm_config, engine_index=0: view]
+    stats = VllmStatLogger() if config.engine_metrics else None
+    loggers = None if stats is None else [lambda vllm_config, engine_index=0: stats]
     engine_args = AsyncEngineArgs(**(arguments | config.engine_args))
-    return AsyncLLM.from_engine_args(engine_args, stat_loggers=loggers), view
+    return AsyncLLM.from_engine_args(engine_args, stat_loggers=loggers), stats
 
 
 def cache_bytes(config: VllmConfig, cpu: bool) -> int | None:
-    """Size of the key/value cache; None: vLLM measures what memory_ratio leaves."""
+    """Return the size of the key/value cache in bytes; None: vLLM measures what memory_ratio leaves."""
     if config.kv_cache_gib is not None:
         return int(config.kv_cache_gib * GIB)
     return min(CPU_CACHE_BYTES, psutil.virtual_memory().available // 4) if cpu else None
 
 
 def set_environment(config: VllmConfig) -> None:
-    """What vLLM reads from the environment when it is imported and when its processes start."""
+    """Set the variables that vLLM reads when it is imported and when its processes start."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     # Learner and generators share the cores; vLLM would pin its threads to the first ones.

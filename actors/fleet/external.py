@@ -1,8 +1,8 @@
 """A generator as a plain process, on any machine that reaches Redis and the weights.
 
 Two processes: a supervisor that takes the signals, and in a session of its own the generator with vLLM's
-processes. So Ctrl-C in the terminal does not reach vLLM before the generator has drained, and whichever of
-the two is killed, the other one ends and takes vLLM's processes with it.
+processes. So Ctrl-C in the terminal does not reach vLLM before the generator has drained. If one of the two
+is killed, the other ends too and takes vLLM's processes with it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ SPEC_VARIABLE = "MAGICRL_GENERATOR_SPEC"
 PASSWORD_VARIABLE = "MAGICRL_REDIS_PASSWORD"
 
 READING_SECONDS = 300
-"""Connecting and reading the dataset, before the engine starts."""
+"""Time to connect and to read the dataset; the slot stays reserved for this and the start of the engine."""
 
 
 class NoSuchRun(Exception):
-    """Redis knows no run of that name; the message says what to check."""
+    """Redis has no run of that name; the message says what to check."""
 
 
 def join_run(
     run: str, access: RedisConfig, weights: str | None = None, model: Path | None = None
 ) -> GeneratorSpec:
-    """The spec that the run's driver left in Redis, with this machine's way to Redis, weights and model.
+    """Return the spec that the driver published, with this machine's access to Redis, weights and model.
 
     Raises NoSuchRun, RedisUnusable, or ValueError for weights that cannot be reached from here.
     """
@@ -69,11 +69,11 @@ def join_run(
 
 
 def supervise(spec: GeneratorSpec, module: str, *arguments: str) -> int:
-    """Run the generator in a process of its own until it ends; its exit status.
+    """Run the generator in a process of its own until it ends; return its exit status.
 
     ``python -m module NAME SLOT ARGUMENTS`` is that process; it calls ``generate``. SIGTERM and SIGINT drain
-    it; the second one ends it at once. However it ends, its slot and its groups are free. Call from the main
-    thread.
+    it; the second one ends it at once. However it ends, its slot and its groups are released. Call from the
+    main thread.
     """
     client = connect(spec.buffer.redis, spec.redis_url)
     try:
@@ -88,7 +88,7 @@ def supervise(spec: GeneratorSpec, module: str, *arguments: str) -> int:
 
 
 def _sign_off(client: redis.Redis, spec: GeneratorSpec, slot: int, name: str) -> None:
-    """Its process is gone: free its groups and its slot now. Without Redis their deadlines do it."""
+    """Release a dead generator's groups and slot; where Redis is unreachable they expire."""
     try:
         GeneratorBuffer(RunState(client, spec.run, spec.buffer)).release(name)
         registry = FleetRegistry(client, spec.run)
@@ -99,7 +99,7 @@ def _sign_off(client: redis.Redis, spec: GeneratorSpec, slot: int, name: str) ->
 
 
 def _environment(spec: GeneratorSpec) -> dict[str, str]:
-    """The generator's own: what it is to do, and the password that the spec does not carry."""
+    """Return the generator's environment: the spec, and the password that the spec leaves out."""
     environment = {**os.environ, SPEC_VARIABLE: spec.model_dump_json()}
     if spec.buffer.redis.password is not None:
         environment[PASSWORD_VARIABLE] = spec.buffer.redis.password.get_secret_value()
@@ -107,7 +107,7 @@ def _environment(spec: GeneratorSpec) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Until it ends, signals passed on; whatever it leaves behind is killed."""
+    """Run until it ends, forwarding signals; kill whatever it leaves behind."""
     child = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=die_with_parent())
     seen = 0
 
@@ -119,7 +119,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         status = child.wait()
-        return status if status >= 0 else 128 - status  # as a shell has it: killed by a signal
+        return status if status >= 0 else 128 - status  # as a shell reports death by a signal
     finally:
         _kill_session(child.pid)
         for number, handler in before.items():
@@ -127,7 +127,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _kill_session(leader: int) -> None:
-    """End what a killed generator left behind: vLLM's processes are in its process group."""
+    """Kill what a dead generator left behind: vLLM's processes are in its process group."""
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
@@ -135,7 +135,7 @@ def _kill_session(leader: int) -> None:
 
 
 def given_spec() -> GeneratorSpec:
-    """In the generator's own process: the spec that ``supervise`` handed over."""
+    """Return the spec that ``supervise`` handed over; called in the generator's process."""
     spec = GeneratorSpec.model_validate_json(os.environ.pop(SPEC_VARIABLE))
     password = os.environ.pop(PASSWORD_VARIABLE, None)
     if password is None:
@@ -152,7 +152,7 @@ def generate(
     serve_metrics: ServeMetrics | None = None,
     start: StartGenerator = start_generator,
 ) -> None:
-    """Sample until the run stops or SIGTERM comes; the first one drains. Raises what broke the generator."""
+    """Sample until the run stops or SIGTERM arrives, which drains. Raises what broke the generator."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asyncio.run(_generate(spec, name, slot, serve_metrics, start))
 
@@ -178,7 +178,7 @@ async def _generate(
 
 
 async def _unless(stopped: asyncio.Event, task: asyncio.Task[Any]) -> bool:
-    """Wait for the task; False if the stop came first."""
+    """Wait for the task; return False if the stop came first."""
     stop = asyncio.create_task(stopped.wait())
     await asyncio.wait([stop, task], return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()

@@ -1,4 +1,4 @@
-"""What a generator measures: its own work (``gen_*``) and what the responses look like (``rollout_*``)."""
+"""Metrics of a generator: its own work (``gen_*``) and the properties of responses (``rollout_*``)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ M = TypeVar("M", bound=MetricWrapperBase)
 
 @lru_cache(maxsize=10_000)
 def _series(metric: M, *labels: str) -> M:
-    """The metric's series with these labels: looking one up takes ten times as long in the library."""
+    """Return the metric's series with these labels, cached: the library's lookup takes ten times as long."""
     return metric.labels(*labels)
 
 
@@ -80,7 +80,7 @@ class GeneratorMetrics:
         self._preemptions = 0
 
     def sampled(self, sample: Sample, seconds: float) -> None:
-        """A response came out of the engine, ``seconds`` after it was asked for."""
+        """Count a finished response, ``seconds`` after its request."""
         _series(RESPONSES, self._actor, sample.finish).inc()
         _series(GENERATED, self._actor, "response").inc(len(sample.tokens))
         _series(RESPONSE_SECONDS, self._actor).observe(seconds)
@@ -88,15 +88,15 @@ class GeneratorMetrics:
             MIXED.inc()
 
     def loaded(self, pause: float) -> None:
-        """New weights serve after a pause in seconds."""
+        """Observe the pause, in seconds, of a switch to new weights."""
         LOAD_SECONDS.labels(self._actor).observe(pause)
 
     def not_loaded(self, reason: str) -> None:
-        """A version was refused."""
+        """Count a version that was not loaded."""
         LOAD_FAILURES.labels(self._actor, reason).inc()
 
     def state(self, stats: EngineStats, step: int, lag: int, idle_seconds: Mapping[str, float]) -> None:
-        """The gauges, and the counters that are kept elsewhere as sums."""
+        """Set the gauges, and raise the counters to the sums that are kept elsewhere."""
         INFLIGHT.labels(self._actor).set(stats.running)
         WAITING.labels(self._actor, "engine").set(stats.waiting)
         CACHE.labels(self._actor).set(stats.kv_cache_ratio)
@@ -110,7 +110,7 @@ class GeneratorMetrics:
 
 
 def observe_group(stage: int, dataset: str, group: Sequence[Graded]) -> None:
-    """What the responses of one finished group look like. Linear in their lengths; not for the event loop."""
+    """Observe the responses of one finished group. Linear in their lengths: not for the event loop."""
     for graded in group:
         _observe_response(stage, dataset, graded.sample, graded.score)
     LIKENESS.observe(likeness([graded.sample.text for graded in group]))
@@ -124,7 +124,7 @@ def _observe_response(stage: int, dataset: str, sample: Sample, score: Score) ->
     _series(REPETITION, outcome).observe(found.repetition)
     _series(LANGUAGES, dataset).observe(found.language_mix)
     truncated = sample.finish == "length"
-    _series(TRUNCATED, str(stage)).inc(truncated)  # counted from the first response on: rates need a zero
+    _series(TRUNCATED, str(stage)).inc(truncated)  # also when 0: rates need a first sample
     if not truncated:
         _series(UNTRUNCATED, outcome).inc()
     for kind in found.format_failures:

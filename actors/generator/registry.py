@@ -1,4 +1,4 @@
-"""The fleet's notice board in Redis: how many generators are wanted, how to start one, how each is doing."""
+"""The fleet's registry in Redis: the target, the spec by which external generators join, their reports."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from buffer.backend.functions import namespace
 log = structlog.get_logger()
 
 REPORT_SECONDS = 60
-"""A report that is not renewed for this long is gone: so is its generator."""
+"""Expiry of a report, and of an external slot, that is not renewed: twelve beats of the default heartbeat."""
 
 FIRST_EXTERNAL_SLOT = 1000
-"""Slots of generators outside the fleet begin here; the slot is a label in metrics."""
+"""Slots of generators outside the fleet start here; the slot is a label in metrics."""
 
 
 def new_name(slot: int) -> str:
-    """A name for one life of the generator in a slot."""
+    """Return a unique name for one life of the generator in a slot."""
     return f"generator-{slot}-{uuid.uuid4().hex[:8]}"
 
 
 class FleetRegistry:
-    """Advisory only: no training depends on it. A Redis that is full or away for a while is no error to those
-    who report and who look; ``save_spec``, ``spec``, ``set_target`` and ``take_slot`` raise redis.RedisError.
+    """Targets, reports and slots of one run's generators. Advisory: no training depends on it.
+
+    Reports and reads ignore a Redis that is full or unreachable; ``save_spec``, ``spec``, ``set_target`` and
+    ``take_slot`` raise redis.RedisError.
     """
 
     def __init__(self, client: redis.Redis, run: str) -> None:
@@ -38,38 +40,38 @@ class FleetRegistry:
         self._key = f"{namespace(run)}:fleet"
 
     def save_spec(self, spec: str) -> None:
-        """Leave the GeneratorSpec (JSON) for generators that join from elsewhere."""
+        """Publish the GeneratorSpec (JSON) for generators that join from elsewhere."""
         self._client.set(f"{self._key}:spec", spec)
 
     def keep_spec(self, spec: str) -> None:
-        """Leave it again in a Redis that lost it."""
+        """Publish the spec again if Redis lost it."""
         with _advisory("keep_spec"):
             self._client.set(f"{self._key}:spec", spec, nx=True)
 
     def spec(self) -> str | None:
-        """The run's GeneratorSpec (JSON); None if this Redis knows no such run."""
+        """Return the run's GeneratorSpec (JSON); None if this Redis has no such run."""
         text = self._client.get(f"{self._key}:spec")
         return None if text is None else text.decode()
 
     def set_target(self, generators: int) -> None:
-        """Ask for that many generators; the driver follows within a second or two."""
+        """Set how many generators are wanted; the driver follows within a second or two."""
         self._client.set(f"{self._key}:target", generators)
 
     def target(self) -> int | None:
-        """How many generators were asked for; None: as the config says."""
+        """Return how many generators were requested; None: as the config says."""
         text = None
         with _advisory("target"):
             text = self._client.get(f"{self._key}:target")
         return None if text is None else int(text)
 
     def forget_target(self) -> None:
-        """A new life of the run begins with what its config says."""
+        """Delete the requested number: a new life of the run starts with its config's."""
         self._client.delete(f"{self._key}:target")
 
     def take_slot(self, seconds: int) -> tuple[int, str]:
-        """The lowest free slot outside the fleet, and a name for the generator that has it from now on.
+        """Reserve the lowest free slot outside the fleet; return it with a name for its generator.
 
-        Kept for ``seconds``, in which its first report has to come; each report keeps it on.
+        The reservation expires after ``seconds`` unless a report renews it.
         """
         for slot in count(FIRST_EXTERNAL_SLOT):
             name = new_name(slot)
@@ -78,7 +80,7 @@ class FleetRegistry:
         raise AssertionError("count does not end")
 
     def free_slot(self, slot: int, name: str) -> None:
-        """Give a slot back, if it is still this generator's."""
+        """Release a slot if it is still this generator's."""
         if self._client.get(self._slot(slot)) == name.encode():
             self._client.delete(self._slot(slot))
 
@@ -86,26 +88,26 @@ class FleetRegistry:
         return f"{self._key}:slot:{slot}"
 
     def publish_report(self, report: Mapping[str, Any]) -> None:
-        """Renew a generator's report (JSON-able, with ``name`` and ``slot``), and its hold on its slot."""
+        """Publish a generator's report (JSON-able, with ``name`` and ``slot``) and renew its slot."""
         name, slot = str(report["name"]), int(report["slot"])
         pipe = self._client.pipeline(transaction=False)
         pipe.set(f"{self._key}:report:{name}", json.dumps(report), ex=REPORT_SECONDS)
         pipe.sadd(f"{self._key}:names", name)
         if slot >= FIRST_EXTERNAL_SLOT:
-            # An expired one is taken back, if nobody has it yet.
+            # Take an expired slot back, unless another generator has it by now.
             pipe.set(self._slot(slot), name, nx=True, ex=REPORT_SECONDS)
             pipe.expire(self._slot(slot), REPORT_SECONDS)
         with _advisory("publish_report"):
             pipe.execute()
 
     def remove(self, name: str) -> None:
-        """Take a generator's report down."""
+        """Delete a generator's report."""
         with _advisory("remove"):
             self._client.delete(f"{self._key}:report:{name}")
             self._client.srem(f"{self._key}:names", name)
 
     def reports(self) -> list[dict[str, Any]]:
-        """The reports of all generators that are alive, in the fleet or outside it, by slot and name."""
+        """Return the reports of all living generators, external ones included, by slot and name."""
         found: list[dict[str, Any]] = []
         with _advisory("reports"):
             found = [json.loads(text) for text in self._texts()]
@@ -120,7 +122,7 @@ class FleetRegistry:
         return [text for text in texts if text is not None]
 
     def external_reports(self) -> list[dict[str, Any]]:
-        """The reports of those that are not the fleet's."""
+        """Return the reports of generators outside the fleet."""
         return [report for report in self.reports() if report["slot"] >= FIRST_EXTERNAL_SLOT]
 
 

@@ -1,4 +1,4 @@
-"""All that a generator needs to start in another process: data only, so it travels as JSON."""
+"""What a generator needs to start in another process: data only, sent as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rewards.settings import Settings
 log = structlog.get_logger()
 
 UNANNOUNCED = PolicyVersion(0, 0)
-"""What an engine serves before it has loaded an announced version; nothing is sampled for training on it."""
+"""The version of an engine before it has loaded an announced one; nothing is sampled for training on it."""
 
 
 class GeneratorSpec(Settings):
@@ -52,9 +52,9 @@ class GeneratorSpec(Settings):
     model: Path
     """Model folder: architecture and tokenizer; its weights are replaced by the announced ones."""
     weights: str | Path
-    """Where the published weights are: a folder, http://host:port of a weights server, or ray:NAME."""
+    """Location of the published weights: a folder, http://host:port of a weights server, or ray:NAME."""
     weights_url: str | None = None
-    """Where generators outside the cluster find them, if that is another place."""
+    """Location of the weights for generators outside the cluster, if it differs."""
     data: tuple[Path, ...]
     """Dataset files, in the order in which the pool was filled from them."""
     stages: tuple[StageRules, ...]
@@ -62,18 +62,19 @@ class GeneratorSpec(Settings):
     columns: Columns = Columns()
     """How records become rows."""
     system_prompt: str | None = None
-    """Put before each problem that has no system message of its own."""
+    """Prepended to each problem that has no system message."""
     max_prompt_tokens: int = 2048
+    """Longest prompt in tokens; longer ones are dropped and counted."""
     max_benchmark_tokens: int = 0
-    """Longer prompts are dropped and counted."""
+    """Longest response to a benchmark in tokens, if the run has benchmarks."""
     seed: int = 0
-    """Seeds the samplers, each life of a generator differently."""
+    """Seed of the samplers, combined with the name of each generator's life."""
     actors: ActorsConfig = ActorsConfig()
     buffer: BufferConfig = BufferConfig()
     rewards: RewardsConfig = RewardsConfig()
 
     def shared(self) -> str:
-        """JSON for generators that join from elsewhere; secrets stay out, a joiner brings its own."""
+        """Return the JSON for generators that join from elsewhere, without secrets: a joiner has its own."""
         redis = self.buffer.redis.model_copy(update={"password": None, "url": None})
         buffer = self.buffer.model_copy(update={"redis": redis})
         parts = urlsplit(self.redis_url)
@@ -82,7 +83,7 @@ class GeneratorSpec(Settings):
         return self.model_copy(update=changes).model_dump_json()
 
     def engine_config(self) -> VllmConfig:
-        """The engine's settings, with what the run implies filled in."""
+        """Return the engine's settings, completed by what the run implies."""
         responses = [rules.limits.max_tokens for rules in self.stages]
         longest = self.max_prompt_tokens + max(*responses, self.max_benchmark_tokens)
         implied = {"max_model_len": longest, "omp_threads": max(1, int(self.actors.num_cpus))}
@@ -129,7 +130,7 @@ def assemble(
     dataset: Rows,
     client: redis.Redis,
 ) -> Generator:
-    """A Generator of the run around an engine that serves."""
+    """Return a Generator of the run around a running engine."""
     environment = Environment(
         dataset, prompts, GraderPool(spec.rewards), load_selection(spec.buffer.selection), spec.stages
     )

@@ -1,4 +1,4 @@
-"""avg@k and pass@k: what a policy's graded answers to a benchmark come to."""
+"""Benchmarks: sampled and graded by a generator, summarised as avg@k and pass@k."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Benchmark:
 
 
 def shard(benchmark: Benchmark, index: int, of: int) -> Benchmark:
-    """Every ``of``-th of its rows, from ``index`` on."""
+    """Return the benchmark with every ``of``-th row, starting at ``index``."""
     return replace(benchmark, rows=benchmark.rows[index::of])
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What counts of one graded response. truncated: cut by the limit. tokens: its length."""
+    """One graded response, without its text. truncated: cut by the limit. tokens: its length."""
 
     verdict: Verdict
     truncated: bool
@@ -65,8 +65,7 @@ class Evaluation:
 
     @property
     def standard_error(self) -> float:
-        """Of ``avg`` over the choice of problems and samples, taking problems as independent: an upper bound
-        for a mean of numbers in [0, 1]."""
+        """Standard error of ``avg`` for independent problems: an upper bound for means in [0, 1]."""
         return math.sqrt(self.avg * (1 - self.avg) / max(1, self.problems))
 
 
@@ -82,7 +81,7 @@ class Answers(NamedTuple):
 
 
 def pass_at(k: int, samples: int, correct: int) -> float:
-    """Chance that k of ``samples`` responses drawn without replacement hold a correct one.
+    """Return the chance that k of ``samples`` responses, drawn without replacement, include a correct one.
 
     The unbiased estimator of pass@k: 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, arXiv 2107.03374, eq. 1).
     """
@@ -92,7 +91,7 @@ def pass_at(k: int, samples: int, correct: int) -> float:
 
 
 def summarize(rows: BenchmarkAnswers) -> Evaluation:
-    """avg@k and pass@j. Raises ValueError if nothing could be graded."""
+    """Compute avg@k and pass@j. Raises ValueError if nothing could be graded."""
     answers = [answer for row in rows for answer in row or ()]
     verdicts = Counter(answer.verdict for answer in answers)
     kept = [graded for row in rows if (graded := _correct(row or ()))]
@@ -128,8 +127,10 @@ async def run_benchmark(
     at_once: int,
     on_problem: Callable[[], None] = lambda: None,
 ) -> BenchmarkAnswers:
-    """Sample and grade, about ``at_once`` responses at a time; a problem is left out whose prompt the engine
-    cannot take. Raises EngineBroken."""
+    """Sample and grade, about ``at_once`` responses at a time. Raises EngineBroken.
+
+    A problem whose prompt the engine cannot take is left out.
+    """
     room = asyncio.Semaphore(max(1, at_once // benchmark.samples))
 
     async def one(row: Row) -> list[Answer] | None:

@@ -1,4 +1,4 @@
-"""How good a model folder is on a benchmark: avg@k and pass@k, on an engine of its own."""
+"""Evaluate a model folder on a benchmark, on an engine of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Evaluator:
     seed: int = 0
 
     async def run(self, benchmark: Benchmark, on_problem: Callable[[], None] = lambda: None) -> Evaluation:
-        """As many responses at once as the engine takes. Raises EngineBroken, ValueError."""
+        """Run a benchmark, as many responses at once as the engine takes. Raises EngineBroken, ValueError."""
         prompts = PromptRenderer(self.model, self.system_prompt)
         engine = await self._start(prompts)
         graders = GraderPool(self.rewards)

@@ -1,4 +1,4 @@
-"""One group's way from a dataset row to graded rollouts."""
+"""Sample and grade one group: from a dataset row to graded responses."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rewards.reward import Problem, Score
 
 
 class Graders(Protocol):
-    """What scores an answer (``rewards.workers.GraderPool``)."""
+    """Scores answers (``rewards.pool.pool.GraderPool``)."""
 
     async def score(
         self, problem: Problem, response: str, *, truncated: bool = False, tokens: int | None = None
     ) -> Score:
-        """Never raises for a bad answer."""
+        """Score one response; never raises for a bad answer."""
         ...
 
     def close(self) -> None:
@@ -36,15 +36,16 @@ class Renderer(Protocol):
     """What turns messages into token ids (``actors.rendering.PromptRenderer``)."""
 
     def render(self, messages: Sequence[dict[str, str]]) -> NDArray[np.int32]:
-        """int32 [P]; raises PromptTooLong or ValueError."""
+        """Return token ids, int32 [P]. Raises PromptTooLong or ValueError."""
         ...
 
 
 @dataclass
 class GroupProgress:
-    """What has been done for one group so far. steps grows with every token and verdict: the sign of life.
+    """The work done for one group so far.
 
-    finished: responses that have left the engine.
+    steps: grows with every token and verdict, as the sign of life. tokens: sampled. finished: responses that
+    have left the engine.
     """
 
     steps: int = 0
@@ -52,7 +53,7 @@ class GroupProgress:
     finished: int = 0
 
     def sampled(self, tokens: int) -> None:
-        """Count new tokens."""
+        """Count newly sampled tokens."""
         self.steps += tokens
         self.tokens += tokens
 
@@ -65,7 +66,7 @@ class Graded:
     score: Score
 
     def rollout(self) -> Rollout:
-        """The record that is trained on."""
+        """Return the record that is trained on."""
         return Rollout(
             tokens=self.sample.tokens,
             logprobs=self.sample.logprobs,
@@ -89,8 +90,8 @@ class GroupSampler:
         on_running: Callable[[int], None] = lambda change: None,
         on_sample: Callable[[Sample, float], None] = lambda sample, seconds: None,
     ) -> None:
-        """on_running hears +1 and -1 when a group begins and ends to sample; on_sample hears of every
-        response, and how many seconds after its group began it was finished."""
+        """on_running: called with +1 and -1 when a group starts and stops sampling. on_sample: called with
+        each response and the seconds since its group started."""
         self._engine = engine
         self._prompts = prompts
         self._graders = graders
@@ -100,7 +101,7 @@ class GroupSampler:
     async def sample(
         self, row: Row, n: int, limits: SamplingLimits, progress: GroupProgress
     ) -> tuple[NDArray[np.int32], list[Graded]]:
-        """The prompt's tokens (int32 [P]) and n graded responses in the order of their index.
+        """Return the prompt's tokens (int32 [P]) and n graded responses in the order of their index.
 
         Raises PromptTooLong, ValueError, TimeoutError past ``limits.deadline``, EngineBroken.
         """

@@ -1,4 +1,4 @@
-"""Prompts: a row's messages to token ids, through the tokenizer's chat template where it has one."""
+"""Render a row's messages to token ids, with the tokenizer's chat template if it has one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PromptRenderer:
         self.max_tokens = max_tokens
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> NDArray[np.int32]:
-        """Token ids, int32 [P], up to where the answer begins. Raises PromptTooLong or ValueError."""
+        """Return token ids, int32 [P], up to where the answer starts. Raises PromptTooLong or ValueError."""
         messages = self._with_system(messages)
         if self.tokenizer.chat_template:
             ids = self.tokenizer.apply_chat_template(

@@ -1,4 +1,4 @@
-"""What vLLM's scheduler says of itself after each step: cache use, preemptions, queueing."""
+"""vLLM's own statistics, read after each step of its scheduler: cache use, preemptions, queueing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ QUEUE_SECONDS = Histogram(
 )
 
 
-class SchedulerView:
-    """Takes the place of one of vLLM's stat loggers (``StatLoggerBase``, by its methods)."""
+class VllmStatLogger:
+    """One of vLLM's stat loggers (``StatLoggerBase``, by its methods)."""
 
     def __init__(self) -> None:
         self.cache_ratio = 0.0
@@ -23,7 +23,7 @@ class SchedulerView:
     def record(
         self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
     ) -> None:
-        """Called by vLLM after each step; either of the two may be None."""
+        """Take in the statistics of one step; either of the two may be None."""
         if scheduler_stats is not None:
             self.cache_ratio = float(scheduler_stats.kv_cache_usage)
         if iteration_stats is not None:
@@ -32,10 +32,10 @@ class SchedulerView:
                 QUEUE_SECONDS.observe(request.queued_time)
 
     def log_engine_initialized(self) -> None:
-        """vLLM announces that it is up."""
+        """Do nothing: vLLM reports that it has started."""
 
     def log(self) -> None:
-        """vLLM asks for a line in the log; there is none."""
+        """Do nothing: vLLM asks for a line in the log."""
 
     def record_sleep_state(self, is_awake: int, level: int) -> None:
-        """Engines here never sleep."""
+        """Do nothing: engines here never sleep."""
