@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from actors.config import ActorsConfig
 from buffer.backend.embedded import EmbeddedRedis, connect
 from buffer.config import RedisConfig
+from helpers.minimal_config import MINIMAL
 from learner.config import LearnerConfig
 from ops.commands.jobs.doctor import app
 from ops.config.schema import MetricsConfig, RayConfig
@@ -240,12 +241,11 @@ def test_a_check_that_breaks_is_a_finding() -> None:
 def test_the_command_names_what_is_missing(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     run = {"name": "r", "steps": 3, "folder": str(tmp_path)}
-    stages = [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}]
     test = tmp_path / "test.jsonl"
     test.write_text('{"question": "1+1", "answer": "2"}\n{"question": "1+2"}\n')
     model = {"path": str(tmp_path / "model")}
     data = {"train": [str(tmp_path / "none.parquet")], "test": str(test)}
-    config.write_text(yaml.safe_dump({"run": run, "model": model, "data": data, "stages": stages}))
+    config.write_text(yaml.safe_dump(MINIMAL | {"run": run, "model": model, "data": data}))
     result = CliRunner().invoke(app, [str(config), "--json"])
     assert result.exit_code == 1
     findings = {found["name"]: found for found in map(json.loads, result.output.splitlines())}

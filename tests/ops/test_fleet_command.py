@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from ops.commands.observe import fleet
+from ops.commands.observe.fleet import print_reports
 
 NODES = ("ip-10-0-113-42.eu-west-1.compute.internal", "magicrl-generators-7c9d8f6b5-x2x7k")
 REPORTS = [
@@ -27,12 +28,16 @@ REPORTS = [
 ]
 
 
+def printed(reports: list[dict[str, Any]], width: int) -> str:
+    output = StringIO()
+    console = Console(file=output, width=width, highlight=False, soft_wrap=True)
+    print_reports(console, "my_run", reports)
+    return output.getvalue()
+
+
 @pytest.mark.parametrize("width", [80, 119, 120, 200])
-def test_no_name_is_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(file=StringIO(), width=width, highlight=False, soft_wrap=True)
-    monkeypatch.setattr(fleet, "stdout", lambda: console)
-    fleet._print("my_run", REPORTS)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+def test_no_name_is_cut(width: int) -> None:
+    text = printed(REPORTS, width)
     assert "…" not in text
     assert all(len(line.rstrip()) <= width for line in text.splitlines())
     for slot in (0, 1000, 1001):
@@ -43,8 +48,5 @@ def test_no_name_is_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert text.splitlines()[-2:] == [f"{NODES[0]}: 0, 1000", f"{NODES[1]}: 1001"]
 
 
-def test_an_empty_fleet_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(file=StringIO(), width=80)
-    monkeypatch.setattr(fleet, "stdout", lambda: console)
-    fleet._print("my_run", [])
-    assert "no generator of my_run reports" in console.file.getvalue()  # type: ignore[attr-defined]
+def test_an_empty_fleet_is_reported() -> None:
+    assert printed([], width=80) == "no generator of my_run reports\n"

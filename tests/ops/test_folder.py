@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from helpers.minimal_config import MINIMAL
 from ops.config.loader import load_config
 from ops.config.schema import Config, ConfigError
 from ops.records.folder import JsonlWriter, RunFolder, append_line, read_lines
@@ -15,13 +16,7 @@ from ops.records.folder import JsonlWriter, RunFolder, append_line, read_lines
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     path = tmp_path / "c.yaml"
-    data = {
-        "run": {"name": "r", "steps": 3},
-        "model": {"path": "m"},
-        "data": {"train": ["t"]},
-        "stages": [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}],
-    }
-    path.write_text(yaml.safe_dump(data))
+    path.write_text(yaml.safe_dump(MINIMAL))
     return load_config(path)
 
 
@@ -29,6 +24,7 @@ def test_the_written_config_reads_back_the_same(config: Config, tmp_path: Path) 
     folder = RunFolder(tmp_path / "r")
     folder.open(config, "never")
     assert load_config(folder.config) == config
+    assert folder.model == config.model.path
 
 
 def test_a_second_holder_is_refused_by_process_id(config: Config, tmp_path: Path) -> None:

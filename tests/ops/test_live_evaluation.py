@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -60,7 +61,11 @@ class Fleet:
     jobs: list[Job] = field(default_factory=list)
 
     def start_evaluation(
-        self, version: PolicyVersion, benchmarks: Any, seconds: float, alone_seconds: float | None = None
+        self,
+        version: PolicyVersion,
+        benchmarks: Sequence[Benchmark],
+        seconds: float,
+        alone_seconds: float | None = None,
     ) -> Job | None:
         self.tries += 1
         if self.broken:
@@ -72,9 +77,9 @@ class Fleet:
 
 
 class Watched:
-    def __init__(
-        self, ready: int = 1, every: int = 10, benchmarks: tuple[Benchmark, ...] = (BENCHMARK,)
-    ) -> None:
+    """A LiveEvaluation of every tenth version, and what it did."""
+
+    def __init__(self, ready: int = 1, benchmarks: tuple[Benchmark, ...] = (BENCHMARK,)) -> None:
         self.fleet = Fleet(ready)
         self.results: list[tuple[str, int, Evaluation]] = []
         self.live = LiveEvaluation(self.fleet, benchmarks, 10, 5.0, 5.0, self._on_result)  # type: ignore[arg-type]
@@ -92,7 +97,7 @@ class Watched:
         return [each.version.step for each in self.fleet.jobs]
 
 
-def test_every_tenth_version_is_measured_and_told_as_what_it_was() -> None:
+def test_every_tenth_version_is_measured_and_reported_under_its_own_number() -> None:
     run = Watched()
     run.reach(*range(5))
     assert run.asked == [0]
@@ -223,7 +228,7 @@ def test_a_stop_ends_the_wait_and_cancels_the_evaluation() -> None:
     assert nothing.asked == []
 
 
-def test_benchmarks_are_read_and_limited_as_the_config_says(tmp_path: Any) -> None:
+def test_benchmarks_are_read_and_limited_as_the_config_says(tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
     problems.write_text("\n".join('{"question": "1+1=", "answer": "2"}' for _ in range(5)))
     words = [f"data.train=[{problems}]", "data.test=null", "evaluation.every=7"]

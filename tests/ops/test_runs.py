@@ -16,6 +16,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from helpers.minimal_config import MINIMAL
 from ops.commands.observe import runs as command
 from ops.config.loader import load_config
 from ops.config.schema import ConfigError
@@ -47,10 +48,7 @@ end.wait(60)
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "c.yaml"
     run = {"name": "r", "steps": 9, "folder": str(tmp_path / "runs")}
-    stages = [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}]
-    path.write_text(
-        yaml.safe_dump({"run": run, "model": {"path": "m"}, "data": {"train": ["t"]}, "stages": stages})
-    )
+    path.write_text(yaml.safe_dump(MINIMAL | {"run": run}))
     return path
 
 

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from rich.console import Console
 from typer.testing import CliRunner
 
+from helpers.minimal_config import MINIMAL
 from ops.commands.observe.top import app
 from ops.config.loader import load_config
 from ops.display.snapshot import Samples, Snapshot, alerts, scrape, tail, take
@@ -52,10 +53,7 @@ def folder(tmp_path: Path) -> Iterator[RunFolder]:
     """Nine steps of a run whose driver is this process."""
     config = tmp_path / "c.yaml"
     run = {"name": "r", "steps": 12, "folder": str(tmp_path)}
-    stages = [{"response_limit": 8, "prompts_per_step": 2, "group_size": 2}]
-    config.write_text(
-        yaml.safe_dump({"run": run, "model": {"path": "m"}, "data": {"train": ["t"]}, "stages": stages})
-    )
+    config.write_text(yaml.safe_dump(MINIMAL | {"run": run}))
     folder = RunFolder(tmp_path / "r")
     folder.open(load_config(config), "never")
     for number in range(9):
@@ -118,7 +116,11 @@ def test_it_takes_the_room_there_is(folder: RunFolder) -> None:
 
 def test_a_run_without_steps_is_shown(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("run: {steps: 3}")
-    assert "step 0/3" in shown(take(RunFolder(tmp_path)))
+    text = shown(take(RunFolder(tmp_path)))
+    for line in ("stopped   step 0/3   lineage -   stage -", "reward     -  ", "generators: none seen"):
+        assert line in text
+    assert "no generator answers" in text
+    assert "alerts and warnings" in text
 
 
 def test_live_metrics_are_shown(folder: RunFolder, metrics: CollectorRegistry) -> None:

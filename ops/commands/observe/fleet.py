@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import JustifyMethod
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -58,7 +58,7 @@ def fleet(
         for report in reports:
             typer.echo(json.dumps(report))
         return
-    _print(run, reports)
+    print_reports(stdout(), run, reports)
 
 
 def _registry(run: str, url: str | None, folder: Path, password_file: Path | None) -> FleetRegistry:
@@ -79,9 +79,8 @@ def _registry(run: str, url: str | None, folder: Path, password_file: Path | Non
     return registry
 
 
-def _print(run: str, reports: list[dict[str, Any]]) -> None:
+def print_reports(console: Console, run: str, reports: list[dict[str, Any]]) -> None:
     """Print one line for each generator; if the terminal is too narrow for the nodes, they follow below."""
-    console = stdout()
     if not reports:
         console.print(f"no generator of {run} reports")
         return
