@@ -68,10 +68,10 @@ ELSEWHERE = {
     "magicrl dashboards push --url https://grafana.example.org": (
         "ops/test_dashboards_push.py::test_the_command_pushes_and_reports"
     ),
-    "magicrl bench buffer --json": "buffer/test_bench.py::test_the_ratio_is_measured_on_a_balanced_run",
+    "magicrl bench buffer --json": "ops/test_bench_buffer.py::test_both_sides_pass_the_same_groups",
     "magicrl bench generators": f"{BENCH}::test_every_module_that_measures_is_listed",
     "magicrl bench learner --json": f"{BENCH}::test_the_json_is_flat",
-    "magicrl bench metrics --json": ("ops/test_metrics_bench.py::test_the_share_is_that_of_a_recorded_step"),
+    "magicrl bench metrics --json": ("ops/test_bench_metrics.py::test_the_share_is_that_of_a_recorded_step"),
     "magicrl bench rewards": f"{BENCH}::test_every_module_that_measures_is_listed",
     "magicrl bench weights": f"{BENCH}::test_every_module_that_measures_is_listed",
     "prometheus --config.file=runs/my_run/prometheus.yml": ON_A_LIVE_RUN,
