@@ -1,7 +1,7 @@
-"""The learner against plain PyTorch (and TRL): memory and time of the head's kernel, time of a whole update.
+"""The learner against plain PyTorch and TRL: memory and time of the head's kernel, time of a whole update.
 
-Each measurement runs in a process of its own on one thread. Times are its CPU seconds, so that a busy
-machine changes them little; memory is the peak of resident memory above the weights and their gradients.
+Each measurement runs in its own process on one thread. Times are CPU seconds, which other load on the machine
+changes little; memory is the peak of resident memory above the weights and their gradients.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ops.bench.timing import by_turns
+
 TOKENS, VOCABULARY, HIDDEN = 4096, 151_936, 896
-"""The head of Qwen2-0.5B, at which naive log_softmax needs 12 GB for 4k tokens."""
+"""The head of Qwen2-0.5B, for which naive log_softmax needs 12 GB at 4k tokens."""
 
 LONG = 32_768
 CHUNK = 256
@@ -25,7 +27,7 @@ ROUNDS = 2
 
 
 def run(long: bool = False) -> dict[str, Any]:
-    """All figures; ``long`` adds the kernel at 32k tokens, the naive side extrapolated from 4k."""
+    """Return all figures; ``long`` adds the kernel at 32k tokens, the naive side extrapolated from 4k."""
     naive, kernel = _child("head", "naive", TOKENS), _child("head", "kernel", TOKENS)
     result = {"head": {"tokens": TOKENS, "vocabulary": VOCABULARY, "naive": naive, "kernel": kernel}}
     figures: dict[str, Any] = _ratios(kernel, naive) | result
@@ -43,7 +45,7 @@ def _against_trl() -> dict[str, Any]:
 
 
 def _far(naive: dict[str, float]) -> dict[str, Any]:
-    """The kernel at 32k tokens; what naive would take, 90 GB, is extrapolated from 4k."""
+    """Return the kernel at 32k tokens; the naive side, which would take 90 GB, is extrapolated from 4k."""
     extrapolated = {name: value * LONG / TOKENS for name, value in naive.items()}
     far = _child("head", "kernel", LONG)
     return _ratios(far, extrapolated) | {"tokens": LONG, "kernel": far, "naive": "extrapolated"}
@@ -56,21 +58,22 @@ def _ratios(ours: dict[str, float], naive: dict[str, float]) -> dict[str, float]
     }
 
 
-def _child(*words: object) -> dict[str, Any]:
+def _child(*arguments: object) -> dict[str, Any]:
+    """Return one measurement, made in a process of its own."""
     begun = time.monotonic()
-    print("bench learner:", *words, end=" ... ", file=sys.stderr, flush=True)
+    print("bench learner:", *arguments, end=" ... ", file=sys.stderr, flush=True)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
-    command = [sys.executable, "-m", __name__, *map(str, words)]
+    command = [sys.executable, "-m", __name__, *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"bench learner {' '.join(map(str, words))} failed: {done.stderr.strip()[-2000:]}")
+        raise RuntimeError(f"{' '.join(command[1:])} failed: {done.stderr.strip()[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(f"{time.monotonic() - begun:.0f} s: {result}", file=sys.stderr, flush=True)
     return result
 
 
 def measure_head(kind: str, tokens: int) -> dict[str, float]:
-    """Forward and backward of log-probability and entropy, weights and gradients in memory beforehand."""
+    """Measure forward and backward of log-probability and entropy; weights and gradients exist beforehand."""
     import torch
 
     torch.set_num_threads(1)
@@ -110,10 +113,9 @@ def _peak() -> int:
 
 
 def measure_update() -> dict[str, Any]:
-    """Unpadded tokens per CPU second of a MAGIC update, and of bare PyTorch in its faster layout."""
+    """Measure unpadded tokens per CPU second of a MAGIC update, and of bare PyTorch in its faster layout."""
     from ops.bench.learner_update import (
         bare_update,
-        cpu_seconds,
         magic_update,
         ragged_groups,
         unpadded_tokens,
@@ -124,26 +126,23 @@ def measure_update() -> dict[str, Any]:
         model = write_model(Path(folder))
         updates = {"ours": magic_update(model)}
         updates |= {layout: bare_update(model, layout) for layout in ("padded", "packed")}
-        seconds: dict[str, list[float]] = {name: [] for name in updates}
-        for _ in range(ROUNDS):  # by turns, so that what else the machine does meets all
-            for name, update in updates.items():
-                seconds[name].append(cpu_seconds(update))
+        taken = by_turns(updates, ROUNDS, clock=time.process_time)
     tokens = unpadded_tokens(ragged_groups())
-    rates = {name: tokens / min(each) for name, each in seconds.items()}
+    rates = {name: tokens / min(each) for name, each in taken.items()}
     bare = max(rates["padded"], rates["packed"])
     return {"ours": rates["ours"], "bare": bare, "tokens": tokens, "unit": "tokens per CPU second"}
 
 
 def measure_trl() -> dict[str, float]:
-    """CPU seconds of one update on the same model and rollouts, by the learner and by TRL's GRPO trainer."""
+    """Measure CPU seconds of the same update by the learner and by TRL's GRPO trainer."""
     from ops.bench.learner_trl import trl_seconds
-    from ops.bench.learner_update import cpu_seconds, magic_update, ragged_groups, write_model
+    from ops.bench.learner_update import magic_update, ragged_groups, write_model
 
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder))
         theirs = trl_seconds(model, ragged_groups(), ROUNDS)
-        update = magic_update(model)
-        return {"trl_seconds": theirs, "ours_seconds": min(cpu_seconds(update) for _ in range(ROUNDS))}
+        ours = by_turns({"ours": magic_update(model)}, ROUNDS, clock=time.process_time)["ours"]
+    return {"trl_seconds": theirs, "ours_seconds": min(ours)}
 
 
 if __name__ == "__main__":

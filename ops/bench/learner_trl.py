@@ -1,4 +1,4 @@
-"""One GRPO update by TRL on the rollouts that ``ops.bench.learner`` gives to the learner."""
+"""One GRPO update by TRL on the rollouts that the learner gets in ``ops.bench.learner``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Clock(TrainerCallback):  # type: ignore[misc]
 
 
 class _Injected(GRPOTrainer):  # type: ignore[misc]
-    """Generation and scoring are replaced by given rollouts; loss, backward and step are TRL's own."""
+    """TRL's own loss, backward and step on given rollouts, without generation and scoring."""
 
     rollouts: dict[str, Any]
 
@@ -45,7 +45,7 @@ class _Injected(GRPOTrainer):  # type: ignore[misc]
 
 
 def trl_seconds(model: Path, groups: Sequence[RolloutGroup], rounds: int) -> float:
-    """CPU seconds of TRL's fastest update of ``rounds``: float32, no checkpointing, on this thread alone."""
+    """Return the CPU seconds of TRL's fastest update of ``rounds``: float32, no checkpointing, one thread."""
     responses = sum(len(group.rollouts) for group in groups)
     with tempfile.TemporaryDirectory() as folder:
         settings = GRPOConfig(
@@ -79,7 +79,7 @@ def trl_seconds(model: Path, groups: Sequence[RolloutGroup], rounds: int) -> flo
 
 
 def _padded(groups: Sequence[RolloutGroup]) -> dict[str, Any]:
-    """What TRL's generation returns: prompts padded on the left, completions on the right."""
+    """Return what TRL's generation returns: prompts padded on the left, completions on the right."""
     from torch.nn.utils.rnn import pad_sequence
 
     rollouts = [rollout for group in groups for rollout in group.rollouts]

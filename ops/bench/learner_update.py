@@ -1,10 +1,8 @@
-"""One update of a model of SmolLM2-135M's shape: by the learner, and by the least a training loop does."""
+"""One update of a model of SmolLM2-135M's shape: by the learner, and by a minimal training loop."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from buffer.records.rollout import GroupId, Rollout, RolloutGroup, VersionSpan
-from buffer.records.versions import PolicyVersion
+from buffer.records.rollout import GroupId, Rollout, RolloutGroup
 from learner.compute.collate import collate
 from learner.compute.rank import Rank
 from learner.compute.resolve import resolve_layout
@@ -21,23 +18,16 @@ from learner.config import LearnerConfig
 from learner.rank_spec import RankSpec
 from learner.recipe.advantage import batch_advantages
 from learner.recipe.plan import StepPlan, plan_step
+from ops.bench.buffer import example_rollout
+from ops.bench.timing import Work
 
 VOCABULARY = 49_152
 PROMPT, GROUPS, GROUP_SIZE = 48, 3, 4
 BUDGET = 1024
 
-Update = Callable[[], None]
-
-
-def cpu_seconds(update: Update) -> float:
-    """What one call costs this process."""
-    start = time.process_time()
-    update()
-    return time.process_time() - start
-
 
 def write_model(folder: Path) -> Path:
-    """SmolLM2-135M's shape with random weights; the values do not matter to the time."""
+    """Write a model of SmolLM2-135M's shape; its random weights do not change the time."""
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=576,
@@ -53,7 +43,7 @@ def write_model(folder: Path) -> Path:
 
 
 def ragged_groups() -> list[RolloutGroup]:
-    """Rollouts of very different lengths, as word problems give them."""
+    """Return rollouts of very different lengths, as of word problems."""
     rng = np.random.default_rng(0)
     return [
         RolloutGroup(
@@ -69,23 +59,17 @@ def ragged_groups() -> list[RolloutGroup]:
 
 def _rollout(rng: np.random.Generator, index: int) -> Rollout:
     length = int(np.clip(rng.lognormal(4.6, 0.6), 16, 400))
-    return Rollout(
-        tokens=rng.integers(0, VOCABULARY, length).astype(np.int32),
-        logprobs=np.full(length, -10.8, dtype=np.float32),
-        spans=(VersionSpan(PolicyVersion(1, 0), 0, length),),
-        finish="stop",
-        reward=float(index % 2),
-        verdict="correct" if index % 2 else "wrong",
-    )
+    tokens = rng.integers(0, VOCABULARY, length).astype(np.int32)
+    return example_rollout(index, tokens, np.full(length, -10.8, dtype=np.float32))
 
 
 def unpadded_tokens(groups: list[RolloutGroup]) -> int:
-    """Prompts and responses, each response with its prompt."""
+    """Return the tokens of all responses, each with its prompt."""
     return sum(len(group.prompt_tokens) + len(each.tokens) for group in groups for each in group.rollouts)
 
 
-def magic_update(model: Path) -> Update:
-    """The learner's own: a rank as a run starts it, entropy term included."""
+def magic_update(model: Path) -> Work:
+    """Return the learner's own update, with the entropy term, by a rank as a run starts it."""
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     groups, config = ragged_groups(), LearnerConfig(token_budget=BUDGET)
 
@@ -104,8 +88,8 @@ def magic_update(model: Path) -> Update:
     return update
 
 
-def bare_update(model: Path, layout: str) -> Update:
-    """Forward, cross entropy of the response tokens, backward, AdamW, in plain PyTorch and transformers."""
+def bare_update(model: Path, layout: str) -> Work:
+    """Return forward, cross entropy of the response tokens, backward and AdamW in plain PyTorch."""
     groups, config = ragged_groups(), LearnerConfig(token_budget=BUDGET, layout=layout)  # type: ignore[arg-type]
     plan = _plan(groups, config, resolve_layout(config, "sdpa"))
     batches = [collate(micro, dict(enumerate(groups)), 0) for micro in plan.mini_batches[0].shards[0]]

@@ -1,11 +1,14 @@
-"""What measuring costs: its CPU time for one step of a recorded run, over that step's time."""
+"""The cost of measuring: its CPU time for one step of a recorded run, over that step's time."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import fields
 from statistics import median
+from timeit import Timer
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from actors.sampling.group_sampler import Graded
 from buffer.records.rollout import VersionSpan
 from buffer.records.versions import PolicyVersion
 from buffer.rules.books import PASS_RATE_BUCKETS, Outcomes
+from learner.coordinator.report import StepReport
 from ops.config.schema import ConfigError
 from ops.records.runs import find_run
 from ops.records.summary import steps_of, total_seconds
@@ -27,15 +31,15 @@ from rewards.metrics import observe_grading
 from rewards.reward import Score
 
 PROCESSES = 3
-"""Driver, generator and learner of the quickstart are scraped."""
+"""Processes that are scraped in the quickstart: driver, generator and learner."""
 REPEATS = 5
 WORDS = ("so", "we", "add", "the", "digits", "first", "then", "carry", "wait", "let", "me", "check", "sum")
 SUM = r"3+6=9, 6+2+0=8, \boxed{89}"
-"""A response as the quickstart's model writes it: a token a character."""
+"""A response of the quickstart's model, which writes one token per character."""
 
 
 def run() -> dict[str, float]:
-    """Shares and seconds; the step is that of ``runs/quickstart``. Raises ConfigError where it never ran."""
+    """Return shares and seconds for a step of ``runs/quickstart``. Raises ConfigError if there is none."""
     try:
         folder = find_run("quickstart")
     except ConfigError:
@@ -50,7 +54,7 @@ def run() -> dict[str, float]:
         "step_seconds": step,
         **{f"{name}_seconds": seconds for name, seconds in parts.items()},
         "scrape_seconds": scrape,
-        "group_of_16_at_8k_tokens_seconds": _seconds(lambda: observe_group(0, "d", long)),
+        "group_of_16_at_8k_tokens_seconds": _cpu_seconds(lambda: observe_group(0, "d", long)),
     }
 
 
@@ -62,7 +66,7 @@ def _per_step(steps: list[dict[str, Any]], name: str) -> int:
 
 
 def _parts(responses: int, groups: int) -> dict[str, float]:
-    """CPU seconds of one step by where they are spent."""
+    """Return the CPU seconds of one step by where they are spent."""
     generator, sample = GeneratorMetrics(0), _sample(SUM, len(SUM))
     group = [Graded(sample, SCORE)] * (responses // max(1, groups))
 
@@ -77,30 +81,26 @@ def _parts(responses: int, groups: int) -> dict[str, float]:
             Outcomes(mixed=groups, pass_rates={"d": (groups, *[0] * (len(PASS_RATE_BUCKETS) - 1))})
         )
 
+    idle = {"sync": 1.0, "backpressure": 2.0}
     stats = EngineStats(running=8, waiting=0, tokens=10, kv_cache_ratio=0.1)
     return {
-        "responses": responses * _seconds(one_response),
-        "groups": groups * _seconds(lambda: observe_group(0, "d", group)),
-        "generator_state": _seconds(lambda: generator.state(stats, 3, 0, {"sync": 1.0, "backpressure": 2.0})),
-        "driver": _seconds(driver),
+        "responses": responses * _cpu_seconds(one_response),
+        "groups": groups * _cpu_seconds(lambda: observe_group(0, "d", group)),
+        "generator_state": _cpu_seconds(lambda: generator.state(stats, 3, 0, idle)),
+        "driver": _cpu_seconds(driver),
     }
 
 
 def _scrape() -> float:
-    """CPU seconds to render everything that one process serves."""
-    return _seconds(lambda: generate_latest(REGISTRY))
+    """Return the CPU seconds to render everything that one process serves."""
+    return _cpu_seconds(lambda: generate_latest(REGISTRY))
 
 
-def _seconds(work: Callable[[], object], at_least: float = 0.05) -> float:
-    """CPU seconds of one call, the median of several rounds."""
-    rounds = []
-    for _ in range(REPEATS):
-        calls, begun = 0, time.process_time()
-        while (spent := time.process_time() - begun) < at_least:
-            work()
-            calls += 1
-        rounds.append(spent / calls)
-    return median(rounds)
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of one call, the median of several rounds."""
+    timer = Timer(work, timer=time.process_time)
+    calls, _ = timer.autorange()
+    return median(timer.repeat(REPEATS, calls)) / calls
 
 
 def _prose(words: int) -> str:
@@ -115,21 +115,7 @@ def _sample(text: str, tokens: int) -> Sample:
 
 
 def _report() -> Any:
-    """A step's report: the attributes that are measured."""
-    from types import SimpleNamespace
-
-    phases: Mapping[str, float] = dict.fromkeys(
-        ("wait", "fetch", "fwdbwd", "optim", "publish", "commit"), 0.1
-    )
-    numbers = ("entropy", "alpha", "clip_low", "clip_high", "ratio", "weight", "mismatch_kl", "reference_kl")
-    rest = {
-        "loss_policy": 0.1,
-        "loss_entropy": 0.1,
-        "loss_kl": 0.0,
-        "published_bytes": 10**6,
-        "applied": True,
-    }
-    counts = {"step": 1, "stage": 0, "lineage": 1, "tokens": 3000, "groups": 16}
-    return SimpleNamespace(
-        **counts, **rest, **dict.fromkeys((*numbers, "grad_norm", "lr"), 0.1), seconds=phases
-    )
+    """Return a step's report, as far as it is measured."""
+    numbers = dict.fromkeys((field.name for field in fields(StepReport)), 0.1)
+    phases = ("wait", "fetch", "fwdbwd", "optim", "publish", "commit")
+    return SimpleNamespace(**numbers | {"step": 1, "lineage": 1, "seconds": dict.fromkeys(phases, 0.1)})

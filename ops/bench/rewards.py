@@ -6,8 +6,11 @@ import random
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from statistics import median
 
+from ops.bench.timing import Clock, Work, by_turns, seconds
 from rewards.code.sandbox.container import SandboxUnavailable, interpreter
 from rewards.code.sandbox.sandbox import Sandbox
 from rewards.config import CodeConfig, MathConfig, RewardsConfig
@@ -21,7 +24,7 @@ ORDINARY = [
     (r"N\%", r"\boxed{N\%}"), ("115,N", r"\boxed{115N}"), (r"\frac{\pi}{N}", r"\boxed{\frac{\pi}{N}}"),
     (r"\{1,N,3\}", r"\boxed{\{3,N,1\}}"), ("[0,N)", r"\boxed{[0,N)}"), ("N", r"\boxed{x = N}"),
 ]  # fmt: skip
-"""Reference and box of answers as they come up in training; N is another number each time."""
+"""Reference and box of answers as they occur in training; N is another number each time."""
 
 HOSTILE = [
     r"\boxed{9^{9^{9^{9}}}}", r"\boxed{(10^{7})!}", r"\boxed{\prod_{k=1}^{10^{8}} k}",
@@ -36,7 +39,7 @@ ROUNDS = 8
 
 
 def run() -> dict[str, float | int | str]:
-    """Ratios are ours over the other's: above 1 is faster. Both sides take turns in the same process."""
+    """Return rates and ratios; ratios are ours over the other's: above 1 is faster."""
     ours, theirs = _math_rates()
     report: dict[str, float | int | str] = {
         "math_vs_raw": ours / theirs,
@@ -47,9 +50,8 @@ def run() -> dict[str, float | int | str]:
     try:
         boxed, bare = _sandbox_rates()
     except SandboxUnavailable as missing:
-        return {**report, "sandbox_vs_exec": f"not measured: {missing}"}
-    return {
-        **report,
+        return report | {"sandbox_vs_exec": f"not measured: {missing}"}
+    return report | {
         "sandbox_vs_exec": boxed / bare,
         "sandbox_tests_per_second": boxed,
         "exec_per_second": bare,
@@ -57,8 +59,7 @@ def run() -> dict[str, float | int | str]:
 
 
 def _math_rates() -> tuple[float, float]:
-    """Answers per CPU-second: ours, and math-verify's parse and verify. Every answer is new to both
-    caches."""
+    """Return answers per CPU second: ours, and by math-verify's parse and verify."""
     from math_verify import parse, verify
 
     grader = MathReward(MathConfig())
@@ -69,51 +70,51 @@ def _math_rates() -> tuple[float, float]:
     def theirs(gold: str, response: str) -> None:
         verify(parse(f"\\boxed{{{gold}}}"), parse(response))
 
-    return _alternately(ours, theirs)
+    return _rates(_grading(ours), _grading(theirs), len(ORDINARY), clock=time.process_time)
 
 
-def _alternately(*sides: Callable[[str, str], None]) -> tuple[float, float]:
-    used: list[list[float]] = [[], []]
-    for number in range(ROUNDS + 1):
-        for side, seconds in zip(sides, used, strict=True):
-            began = time.process_time()
-            for gold, box in _answers(number):
-                side(gold, f"{THOUGHT}</think> The answer is ${box}$.")
-            seconds.append(time.process_time() - began)
-    return len(ORDINARY) / median(used[0][1:]), len(ORDINARY) / median(used[1][1:])  # the first warms up
+def _grading(grade: Callable[[str, str], None]) -> Work:
+    """Return work that grades the ordinary answers, each time with another number: new to every cache."""
+    numbers = count()
+
+    def work() -> None:
+        for gold, box in _answers(next(numbers)):
+            grade(gold, f"{THOUGHT}</think> The answer is ${box}$.")
+
+    return work
+
+
+def _rates(ours: Work, theirs: Work, amount: int, clock: Clock) -> tuple[float, float]:
+    """Return what both sides do per second; the first round warms up."""
+    taken = by_turns({"ours": ours, "theirs": theirs}, ROUNDS + 1, clock)
+    return amount / median(taken["ours"][1:]), amount / median(taken["theirs"][1:])
 
 
 def _answers(number: int) -> list[tuple[str, str]]:
-    """The ordinary answers with a number of three digits in them."""
+    """Return the ordinary answers with a number of three digits in place of N."""
     return [
         (gold.replace("N", str(501 + number)), box.replace("N", str(501 + number))) for gold, box in ORDINARY
     ]
 
 
 def _math_p99() -> float:
-    """Seconds of the slowest in a hundred through the pool, one answer in twenty hostile."""
+    """Return the p99 seconds of an answer through the pool; one answer in twenty is hostile."""
     random.seed(0)
-    seconds = []
+    taken = []
     with GraderPool(RewardsConfig(workers=1)) as pool:
         pool.score_many([(Problem("math", "1"), "\\boxed{1}")])
         for number in range(400):
             gold, box = random.choice(_answers(number))
             response = random.choice(HOSTILE) if number % 20 == 0 else box
-            began = time.monotonic()
-            pool.score_many([(Problem("math", gold), response)])
-            seconds.append(time.monotonic() - began)
-    return sorted(seconds)[int(0.99 * len(seconds))]
+            taken.append(seconds(partial(pool.score_many, [(Problem("math", gold), response)])))
+    return sorted(taken)[int(0.99 * len(taken))]
 
 
 def _sandbox_rates() -> tuple[float, float]:
-    """Tests per second: a sandbox per program of ten tests, against a bare interpreter per test."""
+    """Return tests per second: a sandbox per program of ten tests, and a bare interpreter per test."""
     config = CodeConfig()
     python = interpreter(config.python)
-    boxed, bare = [], []
-    for _ in range(ROUNDS + 1):
-        boxed.append(_timed(lambda: _sandboxed(config)))
-        bare.append(_timed(lambda: _executed(python)))
-    return TESTS / median(boxed[1:]), TESTS / median(bare[1:])
+    return _rates(partial(_sandboxed, config), partial(_executed, python), TESTS, clock=time.perf_counter)
 
 
 def _sandboxed(config: CodeConfig) -> None:
@@ -127,9 +128,3 @@ def _sandboxed(config: CodeConfig) -> None:
 def _executed(python: str) -> None:
     for _ in range(TESTS):
         subprocess.run([python, "-c", PROGRAM], input=b"3 5\n", stdout=subprocess.PIPE, check=True)
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began

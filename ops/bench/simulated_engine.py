@@ -1,7 +1,7 @@
-"""A simulated engine: responses of known lengths share it, in virtual time.
+"""A simulated cluster's sizes, and an engine that responses of known lengths share in virtual time.
 
-An engine's decode step takes ``weights + n * sequence`` seconds for n running responses: the weights are read
-once a step, every response's keys and values besides (memory-bound decoding).
+A decode step takes ``weights + n * sequence`` seconds for n running responses: each step reads the weights
+once and the keys and values of every response (memory-bound decoding).
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import math
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is simulated. Lengths in tokens, times in seconds."""
+    """Sizes of the simulation. Lengths in tokens, times in seconds."""
 
     generators: int = 64
     slots: int = 128
@@ -22,22 +25,28 @@ class Cluster:
     median: float = 16_384.0
     limit: int = 32_768
     cut_share: float = 0.10
+    """Share of responses that reach the limit."""
     flat_share: float = 0.3
+    """Share of groups that carry no gradient."""
     weights_seconds: float = 4.6e-3
     sequence_seconds: float = 0.0
     ratio: float = 4.0
+    """Time to generate a batch over the time to learn from it, when the two take turns."""
 
     @property
     def sigma(self) -> float:
-        """Of the log-normal whose median and share above the limit are given: ln(limit / median) / z."""
+        """Sigma of the log-normal lengths with this median and share above the limit."""
         return math.log(self.limit / self.median) / NormalDist().inv_cdf(1 - self.cut_share)
+
+    def lengths(self, random: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
+        """Draw lengths of responses: log-normal, cut at the limit."""
+        return np.minimum(random.lognormal(math.log(self.median), self.sigma, shape), self.limit)
 
 
 @dataclass
 class Group:
-    """One group under way: left responses, version it was started on, its lengths, whether it is flat."""
+    """A group in progress. version: its policy's. left: unfinished responses. tokens: of all responses."""
 
-    number: int
     version: int
     left: int
     tokens: int
@@ -46,29 +55,31 @@ class Group:
 
 @dataclass
 class SimulatedEngine:
-    """Processor sharing: every running response gets one token per step, and a step's time depends on n.
+    """Processor sharing: every running response gets one token per decode step.
 
     ``clock`` counts decode steps; a response that starts at clock c with L tokens ends at clock c + L.
     """
 
     cluster: Cluster
     clock: float = 0.0
-    at: float = 0.0
+    now: float = 0.0
     ends: list[tuple[float, int, Group]] = field(default_factory=list)
+    """Heap of the running responses, by the clock at which they end."""
     busy_seconds: float = 0.0
-    life: int = 0
+    changes: int = 0
+    """Changes to the running responses; each makes an earlier forecast of the next end void."""
 
     def step_seconds(self) -> float:
-        """Of one decode step with what runs now."""
+        """Return the time of one decode step of the running responses."""
         return self.cluster.weights_seconds + len(self.ends) * self.cluster.sequence_seconds
 
     def advance(self, now: float) -> None:
-        """Decode up to ``now``."""
+        """Decode until ``now``."""
         if self.ends:
-            self.clock += (now - self.at) / self.step_seconds()
-            self.busy_seconds += now - self.at
-        self.at = now
+            self.clock += (now - self.now) / self.step_seconds()
+            self.busy_seconds += now - self.now
+        self.now = now
 
     def next_end(self) -> float:
-        """When the next response ends if nothing changes."""
-        return self.at + (self.ends[0][0] - self.clock) * self.step_seconds() if self.ends else math.inf
+        """Return when the next response ends if nothing changes."""
+        return self.now + (self.ends[0][0] - self.clock) * self.step_seconds() if self.ends else math.inf
