@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import ray
 
@@ -27,13 +28,9 @@ class EvaluationEngine:
         serve_metrics: ServeMetrics | None = None,
         start: StartGenerator = start_generator,
     ) -> None:
-        self._spec = spec
-        self._serve_metrics = serve_metrics
-        self._start_generator = start
+        self._config = spec.actors
+        self._create = partial(GeneratorHandle.create, spec, serve_metrics, start, SLOT)
         self._handle: GeneratorHandle | None = self._create()
-
-    def _create(self) -> GeneratorHandle:
-        return GeneratorHandle.create(self._spec, SLOT, self._serve_metrics, self._start_generator)
 
     def start_evaluation(
         self,
@@ -59,7 +56,7 @@ class EvaluationEngine:
             return True
         if started is not None:
             reason = f"{handle.name} did not start: {started.error}"
-        elif handle.start_timed_out(time.monotonic(), self._spec.actors):
+        elif handle.start_timed_out(time.monotonic(), self._config):
             reason = f"{handle.name} did not start in time; free in Ray: {ray.available_resources()}"
         else:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
@@ -37,9 +38,8 @@ class Fleet:
         serve_metrics: ServeMetrics | None = None,
         start: StartGenerator = start_generator,
     ) -> None:
-        self._start_generator = start
         self._spec = spec
-        self._serve_metrics = serve_metrics
+        self._create = partial(GeneratorHandle.create, spec, serve_metrics, start)
         client = connect(spec.buffer.redis, spec.redis_url)
         self._buffer = GeneratorBuffer(RunState(client, spec.run, spec.buffer))
         self._shared_spec = spec.shared()
@@ -172,9 +172,7 @@ class Fleet:
         taken = {handle.slot for handle in self._handles}
         for slot in range(self._target):
             if slot not in taken and self._slots.of(slot).may_start(now):
-                self._handles.append(
-                    GeneratorHandle.create(self._spec, slot, self._serve_metrics, self._start_generator)
-                )
+                self._handles.append(self._create(slot))
 
     def _shrink(self) -> None:
         for handle in [handle for handle in self._handles if handle.slot >= self._target]:

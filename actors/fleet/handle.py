@@ -122,7 +122,7 @@ class GeneratorHandle:
 
     @classmethod
     def create(
-        cls, spec: GeneratorSpec, slot: int, serve_metrics: ServeMetrics | None, start: StartGenerator
+        cls, spec: GeneratorSpec, serve_metrics: ServeMetrics | None, start: StartGenerator, slot: int
     ) -> GeneratorHandle:
         """Create the actor without waiting; it starts when Ray finds its resources."""
         config = spec.actors

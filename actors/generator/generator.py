@@ -81,15 +81,7 @@ class Generator:
         self._activity = Activity()
         self._metrics = GeneratorMetrics(slot)
         self._wakeup = Wakeup(buffer.state.wait)
-        self._loader = WeightLoader(
-            name,
-            engine,
-            services.weights,
-            buffer.state,
-            in_thread,
-            self._metrics.loaded,
-            self._metrics.not_loaded,
-        )
+        self._loader = WeightLoader(name, engine, services.weights, buffer.state, self._metrics)
         self._sampler = GroupSampler(
             engine, environment.prompts, environment.graders, self._activity.running, self._on_sample
         )

@@ -5,32 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
-from typing import Any, Protocol
 
 import structlog
 
+from actors.aio import in_thread
 from actors.engines.base import Engine, WeightsRefused
+from actors.generator.metrics import GeneratorMetrics
 from buffer.log_context import bind_version
 from buffer.records.versions import PolicyVersion
+from buffer.store.run_state import RunState
 from buffer.weights.base import WeightsError, WeightStore
 
 log = structlog.get_logger()
 
 RETRY_SECONDS = 5.0
 """Delay before a version that could not be loaded is read again; a newer one is tried at once."""
-
-Call = Callable[..., Awaitable[Any]]
-"""Runs a blocking function on a thread: ``await call(function, *arguments)``."""
-
-
-class Announcements(Protocol):
-    """Where new versions are announced (``buffer.store.run_state.RunState``)."""
-
-    def announced(self) -> PolicyVersion | None:
-        """Return the newest announced version; None before the first."""
-        ...
 
 
 class WeightLoader:
@@ -41,20 +32,14 @@ class WeightLoader:
         name: str,
         engine: Engine,
         weights: WeightStore,
-        buffer: Announcements,
-        call: Call,
-        on_pause: Callable[[float], None] = lambda seconds: None,
-        on_failure: Callable[[str], None] = lambda reason: None,
+        state: RunState,
+        metrics: GeneratorMetrics,
     ) -> None:
-        """on_pause: called with the seconds that sampling paused for a load. on_failure: called with the
-        error's name for each version that was not loaded."""
-        self._on_pause = on_pause
-        self._on_failure = on_failure
         self._name = name
         self._engine = engine
         self._weights = weights
-        self._buffer = buffer
-        self._call = call
+        self._state = state
+        self._metrics = metrics
         self._loaded = asyncio.Condition()
         self._switching = asyncio.Lock()
         self.announced: PolicyVersion | None = None
@@ -85,7 +70,7 @@ class WeightLoader:
 
         on_load: called when loading begins. Raises EngineBroken.
         """
-        self.announced = await self._call(self._buffer.announced)
+        self.announced = await in_thread(self._state.announced)
         if self.announced is None or self.current or self._switching.locked():
             return False
         if self._refused == self.announced and time.monotonic() < self._retry_at:
@@ -108,7 +93,7 @@ class WeightLoader:
     async def _load(self, wanted: PolicyVersion | None) -> bool:
         with ExitStack() as pins:
             try:
-                fetched = await self._call(pins.enter_context, self._weights.fetch(wanted))
+                fetched = await in_thread(pins.enter_context, self._weights.fetch(wanted))
                 if fetched.version <= self._engine.version:
                     return False
                 pause = await self._engine.load(fetched.version, fetched.path)
@@ -119,11 +104,11 @@ class WeightLoader:
             self._loaded.notify_all()
         bind_version(fetched.version)
         self.loads += 1
-        self._on_pause(pause)
+        self._metrics.loaded(pause)
         log.info("weights loaded", generator=self._name, version=str(fetched.version), pause=round(pause, 4))
         return True
 
     def _note_failure(self, wanted: PolicyVersion | None, error: Exception) -> None:
         self.failures[type(error).__name__] += 1
-        self._on_failure(type(error).__name__)
+        self._metrics.not_loaded(type(error).__name__)
         log.warning("weights not loaded", generator=self._name, version=str(wanted), error=str(error))
