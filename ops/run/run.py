@@ -3,7 +3,7 @@
     session       files, signals, Redis, Ray                          session.py
     buffer        opened, or restored from the newest checkpoint      run_buffer.py
     parts         generators and learner ranks, started side by side  Run._start_parts
-    training      the learner's loop, in this thread                  Run._train
+    training      the learner's loop, in this thread                  Run._train, hooks.py
     supervision   two threads beside it                               supervision.md
     summary       written however the run ends
 
@@ -23,19 +23,17 @@ import structlog
 
 from buffer.backend.errors import Lost
 from buffer.records.versions import PolicyVersion
-from buffer.store.learner_side import Claim
 from learner.checkpoint.checkpoint import Checkpoint, Checkpoints
-from learner.coordinator.hooks import LearnerHooks, Phase
 from ops.config.schema import Config
 from ops.display.progress import final_lines
 from ops.evaluation.live import LiveEvaluation
 from ops.evaluation.problems import Problems, read_problems
-from ops.records.folder import JsonlWriter, Resume
-from ops.records.rollout_log import RolloutLog
+from ops.records.folder import Resume
 from ops.records.summary import Outcome, write_summary
 from ops.run.buffer_supervisor import BufferSupervisor
 from ops.run.evaluation import RunEvaluation
 from ops.run.fleet_supervisor import FleetSupervisor
+from ops.run.hooks import RunHooks
 from ops.run.preflight import check_changes, check_model, check_pass_rates
 from ops.run.run_buffer import RunBuffer
 from ops.run.session import Session, generator_spec, open_session, rank_spec
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from actors.fleet.fleet import Fleet
     from learner.coordinator.loop import Learner
     from learner.coordinator.rank_group import RankGroup
-    from learner.coordinator.report import StepReport
 
 log = structlog.get_logger(__name__)
 
@@ -88,8 +85,8 @@ class Parts:
     benchmarks: LiveEvaluation
 
 
-class Run(LearnerHooks):
-    """One life of a run, and what it adds to the learner's loop."""
+class Run:
+    """One life of a run."""
 
     def __init__(self, session: Session, problems: Problems) -> None:
         config, folder = session.config, session.folder
@@ -102,10 +99,7 @@ class Run(LearnerHooks):
         self._evaluation = RunEvaluation(session, problems, self._metrics)
         settings = config.model_dump(mode="json")
         self._trackers = Trackers(config.trackers, config.run.name, folder.path, settings)
-        self._rollouts = RolloutLog(folder.path / "rollouts", config.rollouts)
-        self._steps = JsonlWriter(folder.steps)
         self._generated: Callable[[], dict[str, float]] = dict
-        self._benchmarks: LiveEvaluation | None = None
 
     def run(self, take_over: bool) -> dict[str, Any]:
         """Start the parts, train, and write the summary however it ends."""
@@ -168,7 +162,7 @@ class Run(LearnerHooks):
             waited_seconds=lambda: self._metrics.live.wait.seconds,
             on_poll=parts.benchmarks.poll,
         )
-        self._generated, self._benchmarks = fleet_supervisor.totals, parts.benchmarks
+        self._generated = fleet_supervisor.totals
         buffer_supervisor = BufferSupervisor(self._session.buffer, self._stop.set)
         learner = self._learner(parts)
         with fleet_supervisor, buffer_supervisor:
@@ -189,12 +183,21 @@ class Run(LearnerHooks):
     def _learner(self, parts: Parts) -> Learner:
         from learner.coordinator.loop import Learner
 
+        hooks = RunHooks(
+            self._session,
+            self._buffer,
+            self._metrics,
+            self._trackers,
+            self._evaluation,
+            parts.benchmarks,
+            self._generated,
+        )
         return Learner(
             schedule=self._config.schedule,
             buffer=self._session.buffer.learner,
             ranks=parts.ranks,
             checkpoints=self._checkpoints,
-            hooks=self,
+            hooks=hooks,
         )
 
     def _train(
@@ -221,33 +224,6 @@ class Run(LearnerHooks):
                     raise
                 log.error("redis lost the run and is filled again", reason=str(error), restores_left=left)
         return None
-
-    def on_phase(self, phase: Phase) -> None:
-        """Report the learner's phase in the metrics."""
-        self._metrics.live.wait.enter(phase)
-
-    def on_stage(self, stage: int) -> None:
-        """Draw prompts by the rules of ``stage``."""
-        self._buffer.prompts.enter_stage(stage)
-
-    def on_trained(self, claim: Claim) -> None:
-        """Keep some of the trained groups for ``magicrl rollouts``."""
-        self._rollouts.record(claim, self._session.buffer.learner)
-
-    def checkpoint_state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of the prompt pool."""
-        return self._buffer.pool_state()
-
-    def on_step(self, report: StepReport) -> None:
-        """Record a step in the step log, metrics, trackers and on the terminal."""
-        generated = self._generated()
-        self._steps.append(report.as_dict())
-        self._metrics.observe_step(report)
-        others = {"generator": generated, "evaluation": self._evaluation.new_results()}
-        self._trackers.step(report.step, report.as_dict() | others)
-        self._session.progress.step(report, generated)
-        if self._benchmarks is not None:
-            self._benchmarks.reached(PolicyVersion(report.lineage, report.step + 1))
 
 
 def _part_failures() -> tuple[type[Exception], ...]:

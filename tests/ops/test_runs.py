@@ -20,15 +20,15 @@ from helpers.minimal_config import MINIMAL
 from ops.commands.observe import runs as command
 from ops.config.loader import load_config
 from ops.config.schema import ConfigError
+from ops.records import runs as records
 from ops.records.folder import RunFolder, append_line
-from ops.records.runs import driver_of, find_run, list_runs, status, stop
-from ops.run import detached
-from ops.run.detached import detach
+from ops.records.runs import detach, driver_of, find_run, list_runs, status, stop
 
 HOLDER = """
 import signal, sys, threading
 from pathlib import Path
 from ops.config.loader import load_config
+from ops.records import runs as records
 from ops.records.folder import RunFolder
 end = threading.Event()
 if "stubborn" not in sys.argv:
@@ -139,7 +139,7 @@ def test_looking_does_not_turn_a_starting_run_away(config: Path, tmp_path: Path)
 def test_detached_it_outlives_its_parent(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detached, "MAGICRL", HOLDER)
+    monkeypatch.setattr(records, "MAGICRL", HOLDER)
     run = tmp_path / "runs/r"
     pid = detach(run, [str(config)])
     assert driver_of(run) == pid

@@ -9,7 +9,7 @@ import typer
 
 from ops.config.loader import load_config
 from ops.records.folder import Resume, RunFolder
-from ops.run.detached import detach
+from ops.records.runs import detach
 
 INTERRUPTED = 130
 """Exit status of a run that a signal ended, as a shell reports it; `--resume` continues such a run."""
