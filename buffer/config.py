@@ -1,4 +1,4 @@
-"""Settings of the buffer: the Redis it lives in, how stale a group may be, what is kept and for how long."""
+"""Settings of the buffer: its Redis, the staleness bound, which prompts are drawn, how weights are passed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic import Field, SecretStr, model_validator
 from rewards.settings import Settings
 
 TruncationMask = Literal["none", "before", "after"]
-"""``before``: truncated responses leave the group's statistics. ``after``: they stay in, their advantage is
-0."""
+"""``before``: truncated responses are left out of the group's statistics. ``after``: they are included, with
+advantage 0."""
 
 
 class RedisConfig(Settings):
-    """Where the buffer's Redis is and how to reach it."""
+    """Address of the buffer's Redis, and how it is reached."""
 
     url: str | None = None
     """redis://host:port/0, rediss:// for TLS, or unix:///path. Unset: the run starts its own server."""
@@ -31,12 +31,12 @@ class RedisConfig(Settings):
     """Accept a Redis beyond loopback that asks for no password. Anyone who reaches it can read and change
     the run."""
     patience_seconds: float = Field(default=60.0, gt=0)
-    """How long a call goes on trying while Redis cannot be reached, before it fails."""
+    """Seconds that a call is retried while Redis cannot be reached, before it fails."""
     timeout_seconds: float = Field(default=20.0, gt=0)
-    """How long one reply may take before the connection counts as broken."""
+    """Seconds that one reply may take before the connection counts as broken."""
     fsync: Literal["always", "everysec"] = "everysec"
-    """Durability of a server the run starts itself. always loses nothing when Redis is killed, and writes
-    about half as fast; everysec may lose the last two seconds, which are sampled again and booked."""
+    """Durability of a server that the run starts. always loses nothing when Redis is killed, and writes about
+    half as fast; everysec may lose the last two seconds, which are sampled again and counted."""
 
     @model_validator(mode="after")
     def _one_password(self) -> RedisConfig:
@@ -46,15 +46,15 @@ class RedisConfig(Settings):
 
 
 class WeightServerConfig(Settings):
-    """The driver's HTTP server for generators that do not see the weights."""
+    """The driver's HTTP server of weights, for generators that do not see ``root``."""
 
     host: str = "127.0.0.1"
     """Interface to listen on; 0.0.0.0: all of them."""
     port: int = Field(default=0, ge=0, le=65535)
-    """0 takes a free one; the run says which."""
+    """Port to listen on; 0: a free one, which the run prints."""
     token_file: Path | None = None
-    """File whose first line is the token that clients must bring; needed beyond loopback. Clients without
-    this file get the token in MAGICRL_WEIGHTS_TOKEN."""
+    """File whose first line is the token that clients must send; required beyond loopback. Clients without
+    this file read the token from MAGICRL_WEIGHTS_TOKEN."""
 
 
 class WeightsConfig(Settings):
@@ -67,35 +67,36 @@ class WeightsConfig(Settings):
     """Folder of the published weights; the learner must see it, and with ``disk`` every generator. Unset: in
     shared memory, for one machine."""
     keep: int = Field(default=3, ge=2)
-    """Versions kept per lineage beside those that are pinned by a loader."""
+    """Versions kept per lineage, besides those pinned by a loader."""
     full_every: int = Field(default=1, ge=1)
-    """1: every version is passed on whole. n: of n versions n - 1 are lossless differences to the one before,
-    a fraction of the size, for some computing at both ends and a whole copy in each process's memory."""
+    """1: every version is published in full. n: of n versions, n - 1 are published as lossless differences to
+    the one before: a fraction of the size, at the cost of some computing at both ends and a full copy in each
+    process's memory."""
     http: WeightServerConfig | None = None
     """Serve the weights for generators outside the cluster too. null: only where ``transport`` is http."""
 
 
 class DifficultyConfig(Settings):
-    """Which prompts are worth sampling, from what is known of their pass rates."""
+    """Which prompts are worth sampling, by their pass rates."""
 
     initial_low: float = Field(default=0.0, ge=0, le=1)
     """Prompts whose initial pass rate is at or below this are not drawn (recipe: keep 0 < p < 1)."""
     initial_high: float = Field(default=1.0, ge=0, le=1)
     """Prompts whose initial pass rate is at or above this are not drawn."""
     retire_at: float | None = Field(default=1.0, gt=0, le=1)
-    """A prompt whose group passed at this rate or more is mastered and drawn no more (recipe: 1.0). null:
+    """Pass rate of a group at or above which its prompt is mastered and not drawn again (recipe: 1.0). null:
     never."""
     rest_after: int | None = Field(default=2, ge=1)
-    """Groups without one right answer in a row before a prompt rests. null: never."""
+    """Consecutive groups without one right answer before a prompt rests. null: never."""
     rest_longest: int = Field(default=8, ge=1)
     """Longest rest in epochs; each further failure doubles the rest up to this."""
     memory: float = Field(default=0.9, gt=0, le=1)
-    """Weight that the posterior of a pass rate keeps per policy step; below 1 recent policies count more."""
+    """Weight that a pass rate's posterior keeps per policy step; below 1, recent policies count more."""
     budget_low: float = Field(default=1.0, gt=0, le=1)
-    """Easy prompts get at least this share of the group size. 1 with budget_high 1: every group the same
-    size."""
+    """Lower bound of an easy prompt's samples, as a share of the group size. 1 with budget_high 1: all groups
+    have the same size."""
     budget_high: float = Field(default=1.0, ge=1)
-    """Promising hard prompts get at most this multiple of the group size."""
+    """Upper bound of a promising hard prompt's samples, as a multiple of the group size."""
 
     @model_validator(mode="after")
     def _range(self) -> DifficultyConfig:
@@ -109,22 +110,22 @@ class BufferConfig(Settings):
 
     redis: RedisConfig = RedisConfig()
     max_staleness: int = Field(default=1, ge=0, le=32)
-    """Steps that a group's oldest token may be older than the step that trains it. 0: strictly on-policy."""
+    """Steps by which a group's oldest token may be older than the step that trains it. 0: on-policy."""
     lease_seconds: float = Field(default=120.0, gt=0)
-    """A generator whose work stands still for this long loses its groups; they are sampled anew elsewhere.
-    Longer than the slowest grader and the slowest load of weights."""
+    """Seconds without progress after which a generator loses its groups; they are sampled again elsewhere.
+    Must be longer than the slowest grader and the slowest load of weights."""
     straggler_seconds: float = Field(default=1800.0, gt=0)
-    """How long one group may keep the learner from claiming its batch before it is dropped, and counted with
-    its length. Longer than the slowest honest response."""
+    """Seconds that one group may keep the learner from claiming its batch before it is dropped, and counted
+    with its length. Must be longer than the slowest honest response."""
     push_seconds: float = Field(default=600.0, gt=0)
-    """How long a finished group waits for memory in Redis before the push fails."""
+    """Seconds that a finished group waits for memory in Redis before the push fails."""
     memory_limit_bytes: int | None = Field(default=None, gt=0)
-    """Memory limit of a server the run starts itself; one that cannot hold the batches in flight is an error.
+    """Memory limit in bytes of a server that the run starts; an error if the batches in flight may need more.
     Unset: none."""
     max_body_bytes: int = Field(default=256 * 2**20, gt=0)
-    """Largest group, before compression, that is written or read."""
+    """Largest group in bytes, before compression, that is written or read."""
     max_rejected_per_step: float = Field(default=10.0, gt=0)
-    """Flat groups for one step, in batches, before the run ends as "data exhausted"."""
+    """Flat groups in one step, in batches, before the run ends as "data exhausted"."""
     selection: str = "nonflat"
     """Which groups are worth training on: nonflat, all, top_variance, or an importable module:function."""
     difficulty: DifficultyConfig = DifficultyConfig()

@@ -1,4 +1,4 @@
-"""What coding and moving groups costs, in whatever process does it."""
+"""Metrics of encoding and sending groups, in whatever process does it."""
 
 from __future__ import annotations
 

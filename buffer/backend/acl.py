@@ -1,10 +1,14 @@
-"""Redis users by role: what a generator, a learner and an observer may do, and what that cannot prevent."""
+"""Redis users by role: what a generator, a learner and an observer may do, and what that cannot prevent.
+
+The driver of a run connects as its learner. Each role has its side of the buffer in ``buffer.store``.
+"""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
 from buffer.backend.functions import LIBRARY, READERS, namespace
+from buffer.backend.pubsub import CHANNELS
 
 Role = Literal["generator", "learner", "observer"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -25,7 +29,8 @@ _WRITE = (
 _FUNCTIONS: dict[Role, tuple[str, ...]] = {
     "generator": ("lease", "push", "reject", "drop", "heartbeat", "lose"),
     "learner": (
-        *("open", "fill", "begin_lineage", "restore", "restore_epoch", "restore_histories", "place"),
+        *("open", "fill", "enter_stage", "place", "begin_lineage"),
+        *("restore", "restore_epoch", "restore_histories"),
         *("claim", "unclaim", "commit", "drop_stragglers", "announce", "checkpoint_begun"),
         *("checkpoint_durable", "learner_beat", "lose", "pause", "stop", "end"),
     ),
@@ -41,7 +46,7 @@ rediss://."""
 
 
 def acl_rules(run: str, role: Role, password: str = "<PASSWORD>") -> str:
-    """The ACL SETUSER command for one role of one run."""
+    """Return the ACL SETUSER command for one role of one run."""
     allowed = [*_CONNECTION, *_LISTEN, *_READ]
     if role == "learner":
         allowed.append("function|load")
@@ -50,13 +55,13 @@ def acl_rules(run: str, role: Role, password: str = "<PASSWORD>") -> str:
         allowed += [f"fcall|{LIBRARY}_{name}" for name in _FUNCTIONS[role]]
     allowed += [f"fcall_ro|{LIBRARY}_{name}" for name in READERS]
     keys = f"{'%R' if role == 'observer' else ''}~{namespace(run)}*"
-    words = [
+    user = [
         "ACL SETUSER",
         f"magicrl-{role}",
         "reset",
         "on",
         f">{password}",
         keys,
-        f"&{namespace(run)}:bell:*",
+        f"&{namespace(run)}:{CHANNELS}:*",
     ]
-    return " ".join([*words, "-@all", *(f"+{command}" for command in allowed)])
+    return " ".join([*user, "-@all", *(f"+{command}" for command in allowed)])

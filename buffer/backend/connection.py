@@ -1,4 +1,4 @@
-"""The connection to a run's Redis, checked before anything relies on it."""
+"""Connect to a run's Redis and check that it can serve a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RedisUnusable(RuntimeError):
 
 
 def connect(config: RedisConfig, url: str | None = None) -> redis.Redis:
-    """A checked client for ``config`` (or ``url``, that of an embedded server); raises RedisUnusable."""
+    """Return a checked client for ``config`` or an embedded server's ``url``; raises RedisUnusable."""
     address = url or config.url
     if not address:
         raise RedisUnusable("redis.url is not set and no embedded server was started")
@@ -58,9 +58,7 @@ def _client(config: RedisConfig, address: str) -> redis.Redis:
             username=config.username,
             password=password,
             socket_timeout=config.timeout_seconds,
-            retry=Retry(
-                NoBackoff(), 1
-            ),  # a connection that broke while idle; the rest is Functions.retry_while_unreachable
+            retry=Retry(NoBackoff(), 1),  # for connections that broke while idle; Functions does the rest
             **extra,
         )
     except ValueError as error:
@@ -105,6 +103,6 @@ def _is_open(address: str, config: RedisConfig) -> bool:
 
 
 def _safe(address: str) -> str:
-    """The address without its password."""
+    """Return the address without its password."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 def find_server() -> Path:
-    """The redis-server (or valkey-server) of this machine, 7 or newer; raises RedisUnusable."""
+    """Return this machine's redis-server (or valkey-server), 7 or newer; raises RedisUnusable."""
     seen = []
     for candidate in (shutil.which("redis-server"), shutil.which("valkey-server"), _packaged()):
         if candidate:
@@ -50,11 +50,11 @@ def _packaged() -> str | None:
 
 
 class EmbeddedRedis:
-    """A server whose files lie in ``folder``; it ends with this process, however that ends.
+    """A server with its files in ``folder``; it ends with this process, however the process ends.
 
-    A folder that holds the files of an earlier life is taken up again. ``port``: listen there on loopback
-    instead of on a Unix socket in the folder (0: any free one). ``memory_bytes``: its limit (0: none);
-    nothing is ever evicted. ``revives``: how often a server that died is started again.
+    Files of an earlier server in the folder are loaded. ``port``: listen there on loopback instead of on a
+    Unix socket in the folder (0: any free one). ``memory_bytes``: memory limit (0: none); nothing is ever
+    evicted. ``revives``: how often a server that died is started again.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class EmbeddedRedis:
         self.stop()
 
     def start(self) -> str:
-        """Start the server, wait until it answers, return its URL; raises RedisUnusable with the server's
-        words."""
+        """Start the server, wait until it answers, return its URL; raises RedisUnusable with the end of its
+        log."""
         self._stopping.clear()
         with self._changing:
             self._launch()
@@ -111,7 +111,7 @@ class EmbeddedRedis:
         except BaseException:
             self.stop()
             raise
-        (self.folder / "url").write_text(self.url)  # for whoever wants to look into the run
+        (self.folder / "url").write_text(self.url)  # for `magicrl buffer`
 
     def _address(self) -> list[str]:
         socket = (self.folder / "redis.sock").resolve()
@@ -123,7 +123,7 @@ class EmbeddedRedis:
         return ["--bind", "127.0.0.1", "--port", str(port)]
 
     def _settings(self) -> list[str]:
-        words = {
+        settings = {
             "dir": str(self.folder.resolve()),
             "logfile": "redis.log",
             "appendonly": "yes",
@@ -133,7 +133,7 @@ class EmbeddedRedis:
             "maxmemory-policy": "noeviction",
             "daemonize": "no",
         }
-        return [word for name, value in words.items() for word in (f"--{name}", value)]
+        return [part for name, value in settings.items() for part in (f"--{name}", value)]
 
     def _wait_until_ready(self, seconds: float = 120.0) -> None:
         assert self.process is not None
@@ -141,16 +141,16 @@ class EmbeddedRedis:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None or self._stopping.is_set():
-                raise RedisUnusable(f"redis-server ended at once: {self._last_words()}")
+                raise RedisUnusable(f"redis-server ended at once: {self._log_tail()}")
             try:
                 client.ping()
                 client.close()
                 return
             except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
                 time.sleep(0.02)
-        raise RedisUnusable(f"redis-server did not answer within {seconds:.0f} s: {self._last_words()}")
+        raise RedisUnusable(f"redis-server did not answer within {seconds:.0f} s: {self._log_tail()}")
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         log = self.folder / "redis.log"
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         return " | ".join(line.strip() for line in lines[-2:]) or "no log"
@@ -158,7 +158,8 @@ class EmbeddedRedis:
     def _guard(self) -> None:
         """Start the server again, at the same address, each time it dies.
 
-        One thread, which waits for the last server too: a server ends with the thread that started it.
+        A single thread starts every server and waits for it: PR_SET_PDEATHSIG fires when the parent *thread*
+        exits.
         """
         for left in reversed(range(self._revives + 1)):
             process = self.process
@@ -182,7 +183,7 @@ class EmbeddedRedis:
         self._launch()
 
     def stop(self) -> None:
-        """End the server; its files stay. Harmless if it is not running."""
+        """End the server; its files stay. Does nothing if it is not running."""
         self._stopping.set()
         with self._changing:
             if self.process is None:

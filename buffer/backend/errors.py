@@ -1,4 +1,4 @@
-"""What the buffer refuses a call with. Every message says why, and names the fix where there is one."""
+"""Errors with which the buffer refuses a call. The message gives the reason, and the fix if there is one."""
 
 from __future__ import annotations
 

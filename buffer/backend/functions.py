@@ -39,7 +39,7 @@ _ERRORS: dict[str, type[BufferRefusal]] = {
 
 
 def library_source() -> str:
-    """The Lua library, as Redis loads it."""
+    """Return the Lua library as Redis loads it."""
     folder = files("buffer.backend") / "lua"
     parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in PARTS]
     return "\n".join([f"#!lua name={LIBRARY}", *parts])
@@ -51,12 +51,15 @@ def load_library(client: redis.Redis) -> None:
 
 
 def namespace(run: str) -> str:
-    """Prefix of all keys of ``run``; the braces keep them on one node of a cluster."""
+    """Return the prefix of all keys of ``run``; the braces keep them on one node of a cluster."""
     return f"magicrl:{{{run}}}"
 
 
 class Functions:
-    """Calls the library for one run. Thread-safe. Knows the run's incarnation from its first call on."""
+    """Calls the library for one run. Thread-safe.
+
+    ``incarnation``: which beginning of the run in Redis the calls are for, read at the first of them.
+    """
 
     def __init__(self, client: redis.Redis, run: str, config: RedisConfig) -> None:
         self.client = client
@@ -66,11 +69,11 @@ class Functions:
         self._lock = threading.Lock()
 
     def key(self, *parts: object) -> str:
-        """The run's key with these parts."""
+        """Return the run's key with these parts."""
         return ":".join([self.run, *map(str, parts)])
 
     def learn_incarnation(self) -> str:
-        """Remember which incarnation of the run this Redis holds; raises Lost if it holds none."""
+        """Return and cache the run's incarnation in this Redis; raises Lost if there is none."""
         with self._lock:
             if not self.incarnation:
                 found = self.retry_while_unreachable(
@@ -82,20 +85,18 @@ class Functions:
             return self.incarnation
 
     def command(self, name: str, *arguments: Argument, incarnation: str = "") -> list[Argument]:
-        """The command that calls ``name`` in ``incarnation`` (default: the one that is known), for a
-        pipeline."""
+        """Return the command that calls ``name`` in ``incarnation`` (default: the cached one)."""
         known = incarnation or self.incarnation or self.learn_incarnation()
         call = "FCALL_RO" if name in READERS else "FCALL"
         return [call, f"{LIBRARY}_{name}", 1, self.run, known, *arguments]
 
     def call(self, name: str, *arguments: Argument, incarnation: str = "") -> Any:
-        """Call a function, again while Redis cannot be reached; raises the fitting BufferRefusal."""
+        """Call a function, retrying while Redis cannot be reached; raises the fitting BufferRefusal."""
         command = self.command(name, *arguments, incarnation=incarnation)
         return self.retry_while_unreachable(lambda: run_command(self.client, command), name)
 
     def retry_while_unreachable(self, attempt: Callable[[], Any], what: str) -> Any:
-        """Call ``attempt`` until Redis answers, at most ``patience_seconds``; raises the fitting
-        BufferRefusal."""
+        """Retry ``attempt`` until Redis answers, at most ``patience_seconds``; raises a BufferRefusal."""
         return retry(
             partial(self._try, attempt, what),
             Unreachable,
@@ -128,7 +129,7 @@ def run_command(client: redis.Redis, command: Sequence[Argument]) -> Any:
 
 
 def translate(error: redis.exceptions.ResponseError) -> Exception:
-    """The BufferRefusal that a function's error stands for; other errors as they are."""
+    """Return the BufferRefusal that a function's error means; other errors as they are."""
     if isinstance(error, redis.exceptions.OutOfMemoryError):
         return BufferFull(f"Redis is at its memory limit: {error}")
     text = str(error).rpartition(" of pipeline caused error: ")[2]
@@ -143,5 +144,5 @@ def translate(error: redis.exceptions.ResponseError) -> Exception:
 
 
 def flat_map(reply: Sequence[bytes]) -> dict[str, str]:
-    """A flat reply of names and values as a dictionary."""
+    """Return a flat reply of names and values as a dictionary."""
     return {reply[i].decode(): reply[i + 1].decode() for i in range(0, len(reply), 2)}

@@ -10,7 +10,10 @@ import redis
 
 Channel = Literal["room", "work", "learner"]
 """``room``: a start may be possible, weights are new, the run stops. ``work``: a group finished or ended.
-``learner``: the learner lives."""
+``learner``: a learner gives a sign of life."""
+
+CHANNELS = "bell"
+"""Prefix of the channels' names in Redis, which existing ACL users have in their rules."""
 
 
 class ChannelListener:

@@ -1,4 +1,4 @@
-"""Dataset rows by index, from parquet or JSON lines, without holding the rows in memory."""
+"""Dataset rows by index, from parquet or JSON lines, without keeping the rows in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_MEMORY_BYTES = 64 << 20
 _BATCH_ROWS = 64  # parquet rows decoded at a time: a row of code tests can be megabytes
 
 Record = Mapping[str, Any] | BadRow
-"""What a file holds at a row's place; BadRow where there is no record at all."""
+"""One row of a file; BadRow where there is no record at all."""
 
 
 class DatasetError(ValueError):
@@ -30,11 +30,11 @@ class DatasetError(ValueError):
 
 
 class NoUsableRow(DatasetError):
-    """Every row was set aside; the message says why, by reason."""
+    """Every row was skipped; the message counts the reasons."""
 
 
 class Skipped(NamedTuple):
-    """A row set aside. row: its number within its file, from 0 (for JSON lines, the line's)."""
+    """A row that cannot be used. row: its number in its file, from 0 (for JSON lines, the line number)."""
 
     file: Path
     row: int
@@ -43,7 +43,7 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowHead:
-    """What is known of a row without reading it."""
+    """What is kept of each row in memory."""
 
     index: int
     data_source: str
@@ -58,7 +58,7 @@ class Dataset:
         self.skipped: list[Skipped] = []
         self.abilities: set[str] = set()
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as self
-        self._places: dict[int, tuple[int, int]] = {}  # index -> (offset, bytes)
+        self._offsets: dict[int, tuple[int, int]] = {}  # index -> (offset, bytes)
         self._known: dict[bytes, tuple[int, int]] = {}  # digest of the content -> the same
         self._end = 0
         self._hash = hashlib.blake2b(digest_size=16)
@@ -71,8 +71,8 @@ class Dataset:
         return (self[head.index] for head in self.heads)
 
     def __getitem__(self, index: int) -> Row:
-        """The row with this index; KeyError if it was set aside or never existed."""
-        start, length = self._places[index]
+        """Return the row with this index; raises KeyError if it was skipped or never existed."""
+        start, length = self._offsets[index]
         with self._lock:
             self._file.seek(start)
             body = self._file.read(length)
@@ -84,7 +84,7 @@ class Dataset:
         return self._hash.hexdigest()
 
     def summary(self) -> str:
-        """One line for a person: how many rows, and which others were set aside for what."""
+        """Return one line for people: how many rows, and how many were set aside for which reason."""
         first = {skip.reason: skip for skip in reversed(self.skipped)}
         counts = Counter(skip.reason for skip in self.skipped)
         reasons = [
@@ -105,7 +105,7 @@ class Dataset:
             self._file.write(body)
             self._known[digest] = (self._end, len(body))
             self._end += len(body)
-        self._places[row.index] = self._known[digest]
+        self._offsets[row.index] = self._known[digest]
         self.heads.append(RowHead(row.index, row.data_source, row.pass_rate))
 
 
@@ -113,7 +113,7 @@ def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -
     """Read files, or folders of them, in order; a file listed twice counts twice.
 
     Raises DatasetError for a file that is missing, unreadable or of an unknown kind, and for a
-    ``columns.model`` that no row names; NoUsableRow where every row was set aside.
+    ``columns.model`` that no row names; NoUsableRow if every row was set aside.
     """
     columns = columns or Columns()
     files = [file for path in ([paths] if isinstance(paths, Path) else paths) for file in _files(path)]
@@ -155,7 +155,7 @@ def _files(path: Path) -> list[Path]:
 def _records(files: Sequence[Path]) -> Iterator[tuple[Path, int, Record]]:
     for file in files:
         reader = _reader(file)
-        assert reader, file  # _files let through no other
+        assert reader, file  # _files returns no other
         try:
             for number, record in enumerate(reader(file)):
                 yield file, number, record
@@ -182,6 +182,6 @@ def _json_lines(file: Path) -> Iterator[Record]:
         for line in lines:
             try:
                 record = json.loads(line)
-            except ValueError:  # bytes that are no UTF-8 too
+            except ValueError:  # also for bytes that are not UTF-8
                 record = None
             yield record if isinstance(record, dict) else BadRow("is not a JSON object")

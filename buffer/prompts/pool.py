@@ -1,4 +1,4 @@
-"""PromptPool: which prompt is sampled next. Redis holds ids and statistics, never rows."""
+"""PromptPool: leases prompts to generators. Redis has ids and statistics, never rows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from buffer.rules.lease_monitor import Lease
 __all__ = ["Lease", "LeaseReply", "PoolStatistics", "PromptMeta", "PromptPool", "PromptRules", "Refusal"]
 
 Refusal = Literal["admission", "stale", "stopping", "exhausted", "paused"]
-"""Why no (more) groups may start: no room within the staleness bound; the loaded weights are too old or of a
-lineage that was undone; the run ends; no prompt is left; the run is paused."""
+"""Why no (more) groups may start: no room within the staleness bound; the loaded weights are too old or from
+an undone lineage; the run stops; no prompt is left; the run is paused."""
 
-_AT_ONCE = 2000
+_FILL_CHUNK = 2000
 
 
 class PromptMeta(NamedTuple):
-    """A dataset row as the pool sees it: its index, its source, its initial pass rate where known."""
+    """What the pool needs of a dataset row: its index, its source, its initial pass rate if known."""
 
     prompt: int
     data_source: str
@@ -38,20 +38,20 @@ class PromptMeta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PromptRules:
-    """Which prompts a stage draws, and how often each data source."""
+    """Which prompts a stage draws, and how often from each data source."""
 
     stage: int
     difficulty: DifficultyConfig
     mixture: Mapping[str, float]
 
     def __str__(self) -> str:
-        """The rules as text; equal rules, equal text."""
+        """Return the rules as text; equal rules give equal text."""
         return json.dumps([self.stage, self.difficulty.model_dump(), dict(self.mixture)], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseReply:
-    """Leases granted (perhaps fewer than asked for), and why not all."""
+    """The leases granted and, if they are fewer than requested, why."""
 
     leases: list[Lease]
     refused: Refusal | None
@@ -59,7 +59,7 @@ class LeaseReply:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """Prompts by state and source, and the epoch. ``left``: draws left in this epoch."""
+    """The epoch, and the number of prompts by state and source. ``left``: draws left in this epoch."""
 
     epoch: int
     ready: dict[str, int]
@@ -83,7 +83,7 @@ class PromptPool:
 
         Prompts that the pool knows stay in their state.
         """
-        self._functions.incarnation = ""  # whatever run Redis holds now
+        self._functions.incarnation = ""  # for whatever run Redis has now
         rules = rules or PromptRules(0, self._config.difficulty, self._config.mixture)
         return self._add(self._drawn(rows, rules), rules)
 
@@ -94,8 +94,8 @@ class PromptPool:
         added = 0
         for source, members in by_source.items():
             weight = rules.mixture.get(source, 1.0)
-            for start in range(0, len(members), _AT_ONCE):
-                added += self._fill_some(source, weight, members[start : start + _AT_ONCE])
+            for start in range(0, len(members), _FILL_CHUNK):
+                added += self._fill_some(source, weight, members[start : start + _FILL_CHUNK])
         return added
 
     def _drawn(self, rows: Iterable[PromptMeta], rules: PromptRules) -> list[PromptMeta]:
@@ -105,15 +105,15 @@ class PromptPool:
         ]
 
     def _fill_some(self, source: str, weight: float, members: Sequence[PromptMeta]) -> int:
-        words: list[Argument] = []
+        arguments: list[Argument] = []
         for row in members:
-            words += [row.prompt, "" if row.pass_rate is None else row.pass_rate]
-        return int(self._functions.call("fill", source, weight, *words))
+            arguments += [row.prompt, "" if row.pass_rate is None else row.pass_rate]
+        return int(self._functions.call("fill", source, weight, *arguments))
 
     def lease(self, actor: str, version: PolicyVersion, n: int) -> LeaseReply:
-        """Start up to ``n`` groups on the weights ``version`` that the generator has loaded: one atomic call.
+        """Lease up to ``n`` prompts to a generator that has loaded ``version``, in one atomic call.
 
-        ``actor`` must be unique to this life of this generator. Lost leases of others are handed out first.
+        ``actor`` must be unique to this life of this generator. Groups whose lease was lost go first.
         """
         request = uuid.uuid4().hex[:16]
         refused, rows = self._functions.call("lease", actor, version.lineage, version.step, n, request)
@@ -139,7 +139,7 @@ class PromptPool:
         )
 
     def snapshot(self, live: Callable[[], Iterable[GroupId]]) -> dict[str, str]:
-        """The pool, JSON-able, for the checkpoint. ``live``: ``RunState.live``."""
+        """Return the pool, JSON-able, for the checkpoint. ``live``: ``RunState.live``."""
         state = self._state(list(self.sources()))
         return dict(self._functions.retry_while_unreachable(lambda: state.read(live), "the pool's snapshot"))
 
@@ -170,7 +170,7 @@ class PromptPool:
         moved = self._functions.retry_while_unreachable(
             lambda: state.refilter({row.prompt for row in drawn}), "the stage's prompts"
         )
-        weights = [word for name in sources for word in (name, rules.mixture.get(name, 1.0))]
+        weights = [part for name in sources for part in (name, rules.mixture.get(name, 1.0))]
         self._functions.call("enter_stage", str(rules), *weights)
         return {"added": added, **moved}
 
@@ -185,7 +185,7 @@ class PromptPool:
         return PoolState(self._functions, sources)
 
     def sources(self) -> dict[str, float]:
-        """Weight of every data source that was filled."""
+        """Return the weight of every data source that was filled."""
         key = self._functions.key("weight")
         found = self._functions.retry_while_unreachable(
             lambda: self._functions.client.hgetall(key), "sources"
@@ -193,7 +193,7 @@ class PromptPool:
         return {name.decode(): float(weight) for name, weight in sorted(found.items())}
 
     def statistics(self) -> PoolStatistics:
-        """Counts by state and source."""
+        """Return the number of prompts by state and source."""
         f, names = self._functions, list(self.sources())
         pipe = f.client.pipeline(transaction=False)
         for name in names:

@@ -1,4 +1,4 @@
-"""One dataset row, and how it is read from a record: Skywork schema or plain question/answer columns."""
+"""One dataset row, read from a record of the Skywork schema or of plain question and answer columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rewards.math.references import references
 from rewards.reward import Problem
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
-"""Plain columns that may hold the question; the first that holds something wins."""
+"""Plain columns that may have the question; the first that is not empty wins."""
 
 ANSWER_COLUMNS = (
     "answer",
@@ -26,22 +26,22 @@ ANSWER_COLUMNS = (
     "solution",
     "output",
 )
-"""Plain columns that may hold the answer; the first that holds something wins."""
+"""Plain columns that may have the answer; the first that is not empty wins."""
 
 DIFFICULTY_SAMPLES = 16
 """``model_difficulty`` counts failures out of 16 samples (Skywork-OR1-RL-Data)."""
 
 
 class BadRow(ValueError):
-    """This row cannot be used; the message is the reason."""
+    """A row cannot be used; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One problem. index: its number in the dataset, from 0, over all files, unusable rows counted too.
+    """One problem. index: its number over all files of the dataset, from 0, unusable rows included.
 
-    ground_truth: as the file has it, perhaps several references; for ``code`` always a JSON string.
-    pass_rate: the share of samples that the named model got right, None where the row does not say.
+    ground_truth: as in the file, perhaps several references; for ``code`` always a JSON string.
+    pass_rate: share of samples that the named model solved, None if the row has none.
     """
 
     index: int
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def problem(self) -> Problem:
-        """The row as its grader sees it; ``prompt`` is the last message."""
+        """What its grader gets; ``prompt`` is the last message."""
         prompt = self.messages[-1]["content"]
         return Problem(self.ability, self.ground_truth, prompt, self.data_source, self.extra)
 
@@ -63,9 +63,9 @@ class Row:
 class Columns:
     """How records become rows. question, answer: names of plain columns, None for the usual ones.
 
-    instruction: appended to the last message where it is not there already, after a space.
-    ability: of rows that do not name theirs. model: whose ``model_difficulty`` becomes the pass rate.
-    abilities: those that have a grader; rows of others cannot be used. None: all do.
+    instruction: appended to the last message after a space, unless it is there already.
+    ability: that of rows without one. model: the model whose ``model_difficulty`` becomes the pass rate.
+    abilities: those with a grader; rows of others cannot be used. None: all have one.
     """
 
     question: str | None = None
@@ -82,7 +82,7 @@ class Columns:
 
 
 def read_row(record: Mapping[str, Any], index: int, source: str, columns: Columns) -> Row:
-    """The row that a raw record holds; raises BadRow. source: the data source where the record names none."""
+    """Return the row of a raw record; raises BadRow. source: the data source if the record names none."""
     record = without_none(record)
     reward_model, extra = record.get("reward_model"), record.get("extra_info")
     if isinstance(reward_model, dict):
@@ -111,9 +111,9 @@ def read_row(record: Mapping[str, Any], index: int, source: str, columns: Column
 
 
 def without_none(value: Any) -> Any:
-    """The value with None-valued keys dropped from maps at any depth.
+    """Return the value without None-valued keys in maps at any depth.
 
-    Arrow gives every row the union of all rows' keys, so a row would seem to have fields that it never had.
+    Arrow gives every row the union of all rows' keys, so a row seems to have fields that it never had.
     """
     if isinstance(value, Mapping):
         return {key: without_none(item) for key, item in value.items() if item is not None}
@@ -121,7 +121,7 @@ def without_none(value: Any) -> Any:
 
 
 def final_answer(answer: Any) -> Any:
-    """What a worked solution ends in: after GSM8K's ``####``, or in its last box; else the answer itself."""
+    """Return the answer of a worked solution, after GSM8K's ``####`` or in its last box, else all of it."""
     if isinstance(answer, float) and answer.is_integer():
         return int(answer)  # 43.0 would read as a rounded value
     if not isinstance(answer, str):
@@ -139,7 +139,7 @@ def _braced(text: str, start: int) -> str:
         depth += {"{": 1, "}": -1}.get(text[place], 0)
         if depth == 0:
             return text[start:place]
-    return text  # the brace never closes: no box to speak of
+    return text  # the brace never closes: not a box
 
 
 def _first(record: Mapping[str, Any], named: str | None, usual: Sequence[str]) -> str:
@@ -181,7 +181,7 @@ def _ground_truth(answer: Any, ability: str) -> Any:
 
 
 def difficulties(extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Failures out of DIFFICULTY_SAMPLES by model name, as the row has them; empty where it has none."""
+    """Return the row's failures out of DIFFICULTY_SAMPLES by model name; empty if it has none."""
     found = extra.get("model_difficulty")
     return found if isinstance(found, Mapping) else {}
 

@@ -1,12 +1,12 @@
-"""A group's wire format: a fixed header, then zstd over msgpack.
+"""A group's wire format: a fixed header, then msgpack compressed by zstd.
 
 Header (little endian): magic ``MGRG``, schema version u16, 2 zero bytes, raw length u64, CRC-32 u32 of all
 else. The msgpack is one flat array (``_FIELDS``); numbers of all rollouts lie in a few long buffers rather
 than in many small ones. Token ids and log-probabilities are stored as byte planes (all lowest bytes, then
 all second ones, ...): ids have three equal upper planes at most, which is where their compression comes from.
 
-Reading trusts nothing: size, schema and checksum are tested before a byte is decompressed, decompression goes
-on in pieces up to the raw length, and a length field is never believed before its bytes are there.
+Decoding trusts nothing: size, schema and checksum are checked before a byte is decompressed, decompression
+proceeds in pieces up to the raw length, and no length field is trusted before its bytes are there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LEVEL = 1  # bodies live for two steps: higher levels cost more time than they 
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """Caps on what is read: bytes after decompression, rollouts in a group."""
+    """Limits of what is decoded: bytes after decompression, rollouts in a group."""
 
     max_bytes: int = 256 * 2**20
     max_rollouts: int = 4096
@@ -53,8 +53,7 @@ class CorruptBody(ValueError):
 
 
 def encode_group(group: RolloutGroup) -> bytes:
-    """The group's body. Raises ValueError for a group with more rollouts than ``DecodeLimits`` lets anyone
-    read."""
+    """Return the group's body; raises ValueError for more rollouts than ``DecodeLimits`` allows."""
     rollouts = group.rollouts
     if len(rollouts) > DecodeLimits().max_rollouts:
         raise ValueError(f"group {group.id}: {len(rollouts)} rollouts, at most {DecodeLimits().max_rollouts}")
@@ -64,8 +63,8 @@ def encode_group(group: RolloutGroup) -> bytes:
         group.data_source,
         group.prompt_tokens.astype("<i4", copy=False).tobytes(),
         _ints([len(rollout.tokens) for rollout in rollouts]),
-        _planes(np.concatenate([rollout.tokens for rollout in rollouts]), "<i4"),
-        _planes(np.concatenate([rollout.logprobs for rollout in rollouts]), "<f4"),
+        _to_planes(np.concatenate([rollout.tokens for rollout in rollouts]), "<i4"),
+        _to_planes(np.concatenate([rollout.logprobs for rollout in rollouts]), "<f4"),
         _ints([len(rollout.spans) for rollout in rollouts]),
         _ints([[*span.version, span.start, span.end] for rollout in rollouts for span in rollout.spans]),
         _ints([len(rollout.forced) for rollout in rollouts]),
@@ -82,7 +81,7 @@ def encode_group(group: RolloutGroup) -> bytes:
 
 
 def decode_group(body: bytes | memoryview, limits: DecodeLimits = DecodeLimits()) -> RolloutGroup:
-    """Read a body written by ``encode_group``; raises CorruptBody, whatever the bytes are."""
+    """Decode a body written by ``encode_group``; raises CorruptBody for any other bytes."""
     raw = _open(memoryview(body), limits)
     try:
         row = msgpack.unpackb(raw, max_array_len=limits.max_rollouts, max_map_len=0, max_ext_len=0)
@@ -170,8 +169,8 @@ def _read_ints(data: bytes) -> NDArray[np.int64]:
     return np.frombuffer(data, dtype="<i8")
 
 
-def _planes(values: NDArray[Any], dtype: str) -> bytes:
-    """[N] of 4-byte values -> their 4 byte planes, one after the other."""
+def _to_planes(values: NDArray[Any], dtype: str) -> bytes:
+    """Return the 4 byte planes of [N] 4-byte values, one after the other."""
     return np.ascontiguousarray(values.astype(dtype, copy=False).view(np.uint8).reshape(-1, 4).T).tobytes()
 
 
@@ -207,7 +206,7 @@ def _corrupt(reason: str) -> NoReturn:
 
 
 def encode_summary(summary: GroupSummary) -> bytes:
-    """A summary as msgpack, for the index (a few hundred bytes)."""
+    """Return a summary as msgpack, for the index (a few hundred bytes)."""
     *before, verdicts, finishes, sums, oldest, newest = summary
     codes = bytes(map(_VERDICT_INDEX.__getitem__, verdicts)), bytes(map(_FINISH_INDEX.__getitem__, finishes))
     packed: bytes = msgpack.packb((*before, *codes, sums, oldest, newest))
@@ -215,7 +214,7 @@ def encode_summary(summary: GroupSummary) -> bytes:
 
 
 def decode_summary(data: bytes) -> GroupSummary:
-    """Read what ``encode_summary`` wrote; raises CorruptBody."""
+    """Decode what ``encode_summary`` wrote; raises CorruptBody."""
     try:
         row = msgpack.unpackb(
             data, use_list=False, max_array_len=DecodeLimits().max_rollouts, max_map_len=0, max_ext_len=0

@@ -19,7 +19,7 @@ FINISHES: tuple[Finish, ...] = get_args(Finish)
 
 
 class GroupId(NamedTuple):
-    """One group's name within its run: the ``draw``-th time ``prompt`` was drawn in ``epoch``."""
+    """A group's name within its run: ``prompt`` as drawn for the ``draw``-th time in ``epoch``."""
 
     epoch: int
     prompt: int
@@ -85,12 +85,12 @@ class Rollout:
 
     @property
     def oldest(self) -> PolicyVersion:
-        """The version of its first token; staleness asks for this one."""
+        """Version of its first token, which counts for staleness."""
         return self.spans[0].version
 
     @property
     def newest(self) -> PolicyVersion:
-        """The version of its last token; validity for a lineage asks for this one."""
+        """Version of its last token, which counts for validity in a lineage."""
         return self.spans[-1].version
 
 
@@ -116,17 +116,17 @@ class RolloutGroup:
 
     @property
     def oldest(self) -> PolicyVersion:
-        """The oldest token's version over all rollouts."""
+        """Version of the oldest token over all rollouts."""
         return min(rollout.oldest for rollout in self.rollouts)
 
     @property
     def newest(self) -> PolicyVersion:
-        """The newest token's version over all rollouts."""
+        """Version of the newest token over all rollouts."""
         return max(rollout.newest for rollout in self.rollouts)
 
     @cached_property
     def summary(self) -> GroupSummary:
-        """What the coordinator plans with, without the tokens."""
+        """The group without its tokens, which is what the coordinator plans with."""
         return GroupSummary(
             id=self.id,
             stage=self.stage,

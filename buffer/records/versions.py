@@ -1,7 +1,7 @@
-"""Policy versions, lineages, and what "stale" and "valid" mean. Pure: no clock, no socket, no thread.
+"""Policy versions, lineages, staleness and validity. Pure: no clock, no socket, no thread.
 
-A *policy version* names one set of weights: the learner's life (lineage) that made them and the step they
-stand before. Step k trains version k and makes version k + 1. A learner that restores a checkpoint starts a
+A *policy version* names one set of weights: the lineage (one learner's life) that made them and the step that
+trains them. Step k trains version k and makes version k + 1. A learner that restores a checkpoint starts a
 new lineage, so two different policies never share a name.
 """
 
@@ -30,7 +30,7 @@ class PolicyVersion(NamedTuple):
 
 
 class Lineage(NamedTuple):
-    """One learner's life between two restores: who it came from and the step it was restored at.
+    """One learner's life between two restores: its parent and the step at which it was restored.
 
     The first lineage of a run has ``parent`` 0 and ``fork_step`` 0.
     """
@@ -41,7 +41,10 @@ class Lineage(NamedTuple):
 
 
 class Ancestry:
-    """Which versions one lineage may train on: its own and those its ancestors made before the forks."""
+    """Which versions one lineage may train on: its own and those its ancestors made before the forks.
+
+    Redis decides the same (``valid`` in backend/lua/core.lua); this class is what the tests compare it with.
+    """
 
     def __init__(self, lineages: Iterable[Lineage], current: int) -> None:
         """Raises ValueError if a lineage on the path from ``current`` to the first is missing or repeats."""
@@ -61,11 +64,11 @@ class Ancestry:
 
     @property
     def newest_steps(self) -> Mapping[int, int | None]:
-        """Per ancestor the newest step still valid (the smallest fork on the path); None: no limit."""
+        """By ancestor the newest valid step, which is the smallest fork on the path; None: no limit."""
         return self._newest_step
 
     def allows(self, version: PolicyVersion) -> bool:
-        """Whether tokens sampled by ``version`` may be trained on in the current lineage."""
+        """Return whether tokens sampled by ``version`` may be trained on in the current lineage."""
         if version.lineage not in self._newest_step:
             return False
         limit = self._newest_step[version.lineage]
@@ -73,5 +76,5 @@ class Ancestry:
 
 
 def staleness(step: int, oldest: PolicyVersion) -> int:
-    """Learner step minus the step of the oldest token's weights; 0 is strictly on-policy."""
+    """Return the learner step minus the step of the oldest token's weights; 0 is strictly on-policy."""
     return step - oldest.step

@@ -1,4 +1,4 @@
-"""Leases: a prompt handed to a generator, and when it is taken back. Pure: the caller brings the time."""
+"""Leases, and which of them are lost. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One group to sample. ``samples``: how many rollouts. ``actor``: unique to one life of one generator.
+    """A prompt handed to a generator: one group to sample.
 
-    ``attempt``: this copy's unique name; a group whose lease is lost is leased again under another one.
-    ``incarnation``: of the run in Redis; a lease means nothing in another.
+    ``samples``: number of rollouts. ``actor``: unique to one life of one generator. ``attempt``: unique name
+    of this copy; a group whose lease is lost is leased again under another one. ``incarnation``: that of the
+    run in Redis; a lease means nothing in another.
     """
 
     group: GroupId
@@ -33,9 +34,9 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldLease:
-    """A lease as Redis has it. progress: tokens so far; beat: the holder's count when it last named the
-    group."""
+class ActiveLease:
+    """A lease as Redis has it. progress: tokens so far. beat: the holder's heartbeat count when it last
+    reported the group. step: that of the group's oldest token."""
 
     group: GroupId
     attempt: str
@@ -48,35 +49,35 @@ class HeldLease:
 
 @dataclass
 class LeaseMonitor:
-    """Decides which leases are lost: by change on the monitor's own monotonic clock, never by others' clocks.
+    """Decides which leases are lost, by what changes on its own monotonic clock, never by others' clocks.
 
-    A lease is lost when its holder has not named it for ``seconds``, or when none of the holder's groups has
-    moved on for ``seconds`` (its engine is stuck though its heartbeat goes on).
+    A lease is lost when its holder has not reported it for ``seconds``, or when none of the holder's groups
+    has made progress for ``seconds`` (its engine is stuck though its heartbeat continues).
     """
 
     seconds: float
-    _named: dict[tuple[GroupId, str], tuple[int, float]] = field(default_factory=dict)
-    _moved: dict[str, tuple[frozenset[tuple[GroupId, str, int]], float]] = field(default_factory=dict)
+    _reported: dict[tuple[GroupId, str], tuple[int, float]] = field(default_factory=dict)
+    _progressed: dict[str, tuple[frozenset[tuple[GroupId, str, int]], float]] = field(default_factory=dict)
 
-    def expired(self, held: Iterable[HeldLease], now: float) -> list[HeldLease]:
-        """The leases that are lost at ``now`` (seconds, monotonic)."""
-        held = list(held)
+    def expired(self, leases: Iterable[ActiveLease], now: float) -> list[ActiveLease]:
+        """Return the leases that are lost at ``now`` (seconds, monotonic)."""
+        leases = list(leases)
         actors: dict[str, set[tuple[GroupId, str, int]]] = {}
-        for lease in held:
+        for lease in leases:
             actors.setdefault(lease.actor, set()).add((lease.group, lease.attempt, lease.progress))
-        self._moved = {
-            actor: _since(self._moved.get(actor), frozenset(work), now) for actor, work in actors.items()
+        self._progressed = {
+            actor: _since(self._progressed.get(actor), frozenset(work), now) for actor, work in actors.items()
         }
-        self._named = {
+        self._reported = {
             (lease.group, lease.attempt): _since(
-                self._named.get((lease.group, lease.attempt)), lease.beat, now
+                self._reported.get((lease.group, lease.attempt)), lease.beat, now
             )
-            for lease in held
+            for lease in leases
         }
-        return [lease for lease in held if self._standstill(lease, now) >= self.seconds]
+        return [lease for lease in leases if self._stalled_seconds(lease, now) >= self.seconds]
 
-    def _standstill(self, lease: HeldLease, now: float) -> float:
-        since = min(self._named[lease.group, lease.attempt][1], self._moved[lease.actor][1])
+    def _stalled_seconds(self, lease: ActiveLease, now: float) -> float:
+        since = min(self._reported[lease.group, lease.attempt][1], self._progressed[lease.actor][1])
         return now - since
 
 

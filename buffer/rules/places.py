@@ -12,8 +12,8 @@ Three groups of a run with a batch of one and a staleness bound of one:
     begin_lineage at step 0   pending    dropped    rejected   the learner died and restored step 0: a is
                                                                trained again, b's weights are undone
 
-A group is in exactly one place from its first lease on, so the ``Books`` balance. Redis does the moves
-(backend/lua); a test holds a real Redis against every row of the table, and against every row it lacks.
+A group is in exactly one place from its first lease on, so the ``Books`` balance. Redis moves the groups
+(backend/lua); a test compares each row of the table, and each row that it lacks, with a real Redis.
 """
 
 from __future__ import annotations

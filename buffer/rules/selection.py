@@ -21,7 +21,7 @@ Selection = Callable[[GroupSummary, TruncationMask], bool]
 def in_statistics(
     verdicts: Sequence[Verdict], finishes: Sequence[str], mask: TruncationMask = "none"
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which rollouts enter the group's mean and deviation: bool [G]. Errors never do."""
+    """Return which rollouts enter the group's mean and deviation: bool [G]. Errors never do."""
     kept = np.array([verdict != "error" for verdict in verdicts], dtype=bool)
     if mask == "before":
         kept &= np.array([finish != "length" for finish in finishes], dtype=bool)
@@ -29,7 +29,7 @@ def in_statistics(
 
 
 def is_flat(rewards: Sequence[float]) -> bool:
-    """Whether rewards give no gradient: fewer than two of them, or max - min <= 1e-8.
+    """Return whether rewards give no gradient: fewer than two of them, or max - min <= 1e-8.
 
     ``rewards``: those that enter the group's statistics, after masks and shaping, errors left out.
     """
@@ -39,22 +39,22 @@ def is_flat(rewards: Sequence[float]) -> bool:
 def statistics_rewards(
     group: GroupSummary, mask: TruncationMask = "none"
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The rewards that enter the group's statistics: float64 [<= G]."""
+    """Return the rewards that enter the group's statistics: float64 [<= G]."""
     return np.asarray(group.rewards, dtype=np.float64)[in_statistics(group.verdicts, group.finishes, mask)]
 
 
 def nonflat(group: GroupSummary, mask: TruncationMask = "none") -> bool:
-    """The recipe's rejection sampling: groups whose rewards differ."""
+    """Select groups whose rewards differ: the recipe's rejection sampling."""
     return not is_flat(statistics_rewards(group, mask))  # type: ignore[arg-type]
 
 
 def everything(group: GroupSummary, mask: TruncationMask = "none") -> bool:
-    """Every group with at least one graded rollout, flat ones too (for ablations)."""
+    """Select every group with at least one graded rollout, flat ones too (for ablations)."""
     return len(statistics_rewards(group, mask)) > 0
 
 
 def top_variance(group: GroupSummary, mask: TruncationMask = "none") -> bool:
-    """Groups whose reward deviation is at least half of the largest that their size and range allow."""
+    """Select groups whose reward deviation is at least half of the largest for their range."""
     rewards = statistics_rewards(group, mask)
     if is_flat(rewards):  # type: ignore[arg-type]
         return False
@@ -65,8 +65,8 @@ STRATEGIES: dict[str, Selection] = {"nonflat": nonflat, "all": everything, "top_
 
 
 def load_selection(name: str) -> Selection:
-    """The strategy called ``name``, or the function at ``module:function``; raises ValueError that lists
-    them."""
+    """Return the strategy ``name``, or the function at ``module:function``; raises ValueError that lists
+    the names."""
     if name in STRATEGIES:
         return STRATEGIES[name]
     module, colon, function = name.partition(":")

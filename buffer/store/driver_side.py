@@ -10,8 +10,8 @@ from typing import Any
 from buffer.backend.functions import LIBRARY, Argument, load_library, run_command
 from buffer.rules.admission import BatchSchedule, worst_case_bytes
 from buffer.rules.books import Books, DropReason, counts_after_loss
-from buffer.rules.lease_monitor import HeldLease, LeaseMonitor
-from buffer.store.leases import held_leases, lose_leases
+from buffer.rules.lease_monitor import ActiveLease, LeaseMonitor
+from buffer.store.leases import active_leases, lose_leases
 from buffer.store.run_state import RunState
 
 DRAWS_PER_LIFE = 1000
@@ -86,11 +86,11 @@ class DriverBuffer:
                 return True
         return False
 
-    def leases(self) -> list[HeldLease]:
-        """Return every lease that a generator holds now."""
-        return held_leases(self._functions)
+    def leases(self) -> list[ActiveLease]:
+        """Return every lease that a generator has now."""
+        return active_leases(self._functions)
 
-    def reap(self, now: float) -> list[HeldLease]:
+    def reap(self, now: float) -> list[ActiveLease]:
         """Take back and return the leases without progress; called every few seconds by one thread of the
         run.
 

@@ -20,7 +20,7 @@ from buffer.retry import Backoff, retry
 from buffer.rules.books import DropReason
 from buffer.rules.difficulty import next_status, observe
 from buffer.rules.lease_monitor import Lease
-from buffer.store.leases import held_leases, lose_leases
+from buffer.store.leases import active_leases, lose_leases
 from buffer.store.run_state import RunState
 
 _log = structlog.get_logger()
@@ -184,7 +184,7 @@ class GeneratorBuffer:
         A run that Redis lost has no leases.
         """
         try:
-            mine = [lease for lease in held_leases(self._functions) if lease.actor == actor]
+            mine = [lease for lease in active_leases(self._functions) if lease.actor == actor]
             return lose_leases(self._functions, mine)
         except Lost:
             return 0

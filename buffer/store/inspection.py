@@ -1,4 +1,4 @@
-"""A person's view into a run's buffer: groups, prompts, one group in full; and taking a whole run away."""
+"""Inspect a run's buffer (groups, prompts, one group in full), list the runs in a Redis, delete a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from buffer.rules.places import Place
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Where a group is. ``step``: of its oldest token's version. ``summary``: once it was pushed, until its
-    end."""
+    """Where a group is. ``step``: that of its oldest token. ``summary``: from its push until its end."""
 
     id: GroupId
     place: Place
@@ -35,7 +34,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    """What is known of a prompt that was sampled."""
+    """A prompt that was sampled, with its record."""
 
     prompt: int
     history: PromptHistory
@@ -49,14 +48,14 @@ class RunInspector:
         self._run = namespace(run)
 
     def groups(self, place: Place | None = None) -> Iterator[GroupRow]:
-        """Groups that Redis still knows, in no order; only those in ``place`` if given."""
+        """Yield the groups that Redis still knows, in no order; only those in ``place`` if given."""
         for name, packed in self._client.hscan_iter(f"{self._run}:groups", count=500):
             row = self._row(name, packed)
             if place is None or row.place == place:
                 yield row
 
     def group(self, group: GroupId) -> GroupRow | None:
-        """One group, or None if Redis does not know it (any more)."""
+        """Return one group, or None if Redis does not know it (any more)."""
         packed = self._client.hget(f"{self._run}:groups", str(group))
         return self._row(str(group).encode(), packed) if packed else None
 
@@ -71,12 +70,12 @@ class RunInspector:
         )
 
     def body(self, row: GroupRow) -> RolloutGroup | None:
-        """The group's rollouts, or None if there is no body; raises CorruptBody."""
+        """Return the group's rollouts, or None if there is no body; raises CorruptBody."""
         body = self._client.get(f"{self._run}:body:{row.id}:{row.attempt}")
         return decode_group(body, DecodeLimits()) if body else None
 
     def prompts(self, n: int, hardest: bool = False) -> list[PromptRow]:
-        """The ``n`` prompts with the lowest posterior pass rate, or those sampled most often."""
+        """Return the ``n`` prompts sampled most often, or those with the lowest posterior pass rate."""
         rows: Iterable[PromptRow] = (
             PromptRow(int(prompt), PromptHistory.unpack(packed))
             for prompt, packed in self._client.hscan_iter(f"{self._run}:history", count=1000)
@@ -87,22 +86,22 @@ class RunInspector:
 
 
 def runs(client: redis.Redis) -> list[str]:
-    """Names of the runs that this Redis holds."""
+    """Return the names of the runs in this Redis."""
     keys = client.scan_iter("magicrl:{*}:control", count=1000)
     return sorted(key.decode().partition("{")[2].rpartition("}")[0] for key in keys)
 
 
 def purge(client: redis.Redis, run: str) -> int:
-    """Delete everything of a run, in small pieces; returns how many keys."""
-    deleted, some = 0, list[bytes]()
+    """Delete all keys of a run, in small batches; returns how many."""
+    deleted, batch = 0, list[bytes]()
     for key in client.scan_iter(f"{_literal(namespace(run))}:*", count=1000):
-        some.append(key)
-        if len(some) == 500:
-            deleted += client.unlink(*some)
-            some = []
-    return deleted + (client.unlink(*some) if some else 0)
+        batch.append(key)
+        if len(batch) == 500:
+            deleted += client.unlink(*batch)
+            batch = []
+    return deleted + (client.unlink(*batch) if batch else 0)
 
 
 def _literal(text: str) -> str:
-    """``text`` as a pattern that matches only itself."""
+    """Return a pattern that matches only ``text``."""
     return "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in text)

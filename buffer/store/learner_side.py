@@ -220,7 +220,7 @@ class LearnerBuffer:
         with CODEC_SECONDS.labels("decode").time():
             decoded = decode_group(body, DecodeLimits(self.state.config.max_body_bytes))
         if decoded.id != group:
-            raise CorruptBody(f"its body says it is {decoded.id}")
+            raise CorruptBody(f"its body is that of {decoded.id}")
         return decoded
 
     def commit(self, lineage: int, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Leases as Redis has them, and how they are taken back: for a generator that leaves, for one that hangs."""
+"""Leases in Redis, and taking them back from a generator that left or hangs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import structlog
 
 from buffer.backend.functions import Argument, Functions
 from buffer.records.rollout import GroupId
-from buffer.rules.lease_monitor import HeldLease
+from buffer.rules.lease_monitor import ActiveLease
 
 _log = structlog.get_logger()
 
 
-def held_leases(functions: Functions) -> list[HeldLease]:
-    """Return every lease that a generator holds now."""
-    return [_held(row) for row in functions.call("leases")]
+def active_leases(functions: Functions) -> list[ActiveLease]:
+    """Return every lease that a generator has now."""
+    return [_active_lease(row) for row in functions.call("leases")]
 
 
-def lose_leases(functions: Functions, leases: Sequence[HeldLease]) -> int:
+def lose_leases(functions: Functions, leases: Sequence[ActiveLease]) -> int:
     """Take ``leases`` back; returns how many. Their groups keep their places and are leased again."""
     arguments: list[Argument] = [part for lease in leases for part in (str(lease.group), lease.attempt)]
     for lease in leases:
@@ -29,10 +29,10 @@ def lose_leases(functions: Functions, leases: Sequence[HeldLease]) -> int:
     return len(leases)
 
 
-def _held(row: list[Any]) -> HeldLease:
+def _active_lease(row: list[Any]) -> ActiveLease:
     group, attempt, actor, progress, step, stage = row
     tokens, _, beat = progress.decode().partition(":")
-    return HeldLease(
+    return ActiveLease(
         group=GroupId.parse(group.decode()),
         attempt=attempt.decode(),
         actor=actor.decode(),

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import redis
 
 from buffer.backend.functions import Functions, flat_map
-from buffer.backend.pubsub import Channel, ChannelListener
+from buffer.backend.pubsub import CHANNELS, Channel, ChannelListener
 from buffer.config import BufferConfig
 from buffer.records.codec import decode_summary
 from buffer.records.rollout import GroupId
@@ -27,7 +27,7 @@ class RunState:
         self.config = config
         self.functions = Functions(client, run, config.redis)
         self._listeners: dict[Channel, ChannelListener] = {
-            channel: ChannelListener(client, self.functions.key("bell", channel))
+            channel: ChannelListener(client, self.functions.key(CHANNELS, channel))
             for channel in get_args(Channel)
         }
 

@@ -21,7 +21,7 @@ from buffer.rules.difficulty import (
     sampling_value,
     worth_starting,
 )
-from buffer.rules.lease_monitor import HeldLease, LeaseMonitor
+from buffer.rules.lease_monitor import ActiveLease, LeaseMonitor
 from buffer.rules.selection import is_flat, load_selection, statistics_rewards
 
 
@@ -46,8 +46,8 @@ def summary(
     )
 
 
-def held(prompt: int, actor: str, progress: int, beat: int) -> HeldLease:
-    return HeldLease(GroupId(0, prompt, 0), "a", actor, progress, beat, 0, 0)
+def held(prompt: int, actor: str, progress: int, beat: int) -> ActiveLease:
+    return ActiveLease(GroupId(0, prompt, 0), "a", actor, progress, beat, 0, 0)
 
 
 def test_a_lease_is_lost_when_its_holder_stops_naming_it() -> None:
