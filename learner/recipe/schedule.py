@@ -7,7 +7,7 @@ entropy controller, KL, and the data's pass-rate range and mixture. The entropy 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from pydantic import Field, model_validator
@@ -57,10 +57,6 @@ class StageConfig(Settings):
         if self.pass_rate is not None and not 0 <= self.pass_rate[0] < self.pass_rate[1] <= 1:
             raise ValueError(f"pass_rate {list(self.pass_rate)}: needs 0 <= low < high <= 1")
         return self
-
-
-_LEARNER_FIELDS = ("updates_per_batch", "lr", "clip_low", "clip_high", "kl")
-_ENTROPY_FIELDS = {"target": "entropy_target", "delta": "entropy_delta", "cap": "entropy_cap"}
 
 
 class Schedule:
@@ -135,10 +131,18 @@ class Schedule:
 
 
 def _resolve(stage: StageConfig, learner: LearnerConfig) -> LearnerConfig:
-    changes = {name: getattr(stage, name) for name in _LEARNER_FIELDS if getattr(stage, name) is not None}
-    entropy = {
-        name: getattr(stage, field)
-        for name, field in _ENTROPY_FIELDS.items()
-        if getattr(stage, field) is not None
+    """Return the learner's settings with the stage's own in their place."""
+    own = {
+        "updates_per_batch": stage.updates_per_batch,
+        "lr": stage.lr,
+        "clip_low": stage.clip_low,
+        "clip_high": stage.clip_high,
+        "kl": stage.kl,
     }
-    return learner.model_copy(update={**changes, "entropy": learner.entropy.model_copy(update=entropy)})
+    entropy = {"target": stage.entropy_target, "delta": stage.entropy_delta, "cap": stage.entropy_cap}
+    resolved = learner.entropy.model_copy(update=_given(entropy))
+    return learner.model_copy(update={**_given(own), "entropy": resolved})
+
+
+def _given(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
