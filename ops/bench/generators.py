@@ -1,4 +1,4 @@
-"""Generators: what the loop costs around vLLM, and what asynchrony gains on a simulated cluster."""
+"""Generators: the cost of the loop around vLLM, and the gain of asynchrony on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import median
@@ -31,7 +32,7 @@ from buffer.store.rollout_buffer import RolloutBuffer
 from buffer.weights.disk import DiskWeights
 from ops.bench.async_simulation import Outcome, Simulation, synchronous_seconds
 from ops.bench.simulated_engine import Cluster
-from ops.bench.tiny_model import write_tiny_model
+from ops.bench.tiny_model import copy_weights, write_tiny_model
 from rewards.config import RewardsConfig
 
 GROUP_SIZE, MAX_TOKENS, BATCH, ROUNDS = 8, 64, 16, 5
@@ -39,11 +40,11 @@ ENGINE = VllmConfig(dtype="float32", max_num_seqs=64, kv_cache_gib=0.25, enforce
 STALENESS = (0, 1, 2, 4)
 KV_SECONDS = 0.15e-3
 """Time to read one response's keys and values at 8k tokens of context on an H100: 57 kB a token (7B, grouped
-queries) over 3.35 TB/s. With it decoding is bound by the cache, not by the weights."""
+queries) over 3.35 TB/s. Decoding is then bound by the cache, not by the weights."""
 
 
 def run(long: bool = False) -> dict[str, Any]:
-    """``engine_efficiency`` with the real engine; ``async_gain`` and its company in virtual time."""
+    """Return ``engine_efficiency`` of the real engine, and ``async_gain`` and its shares in virtual time."""
     figures: dict[str, Any] = asyncio.run(_efficiency(seconds=20.0 if long else 5.0))
     figures |= _asynchrony(Cluster(), "", steps=24 if long else 14)
     figures |= _asynchrony(Cluster(sequence_seconds=KV_SECONDS), "_kv_bound", steps=24 if long else 14)
@@ -51,23 +52,19 @@ def run(long: bool = False) -> dict[str, Any]:
 
 
 async def _efficiency(seconds: float) -> dict[str, Any]:
-    """The two by turns on one engine, so that whatever else the machine does meets both."""
+    """Measure vLLM alone and within the loop, by turns on one engine: other load affects both alike."""
     with tempfile.TemporaryDirectory() as folder, _run(Path(folder)) as (spec, buffer):
         client = connect(spec.buffer.redis, spec.redis_url)
         prompts, dataset = PromptRenderer(spec.model), read_dataset(spec.data)
         ids = [prompts.render(row.messages).tolist() for row in dataset]
         engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED)
-        end = threading.Event()
-        learner = threading.Thread(target=_consume, args=(buffer, end), daemon=True)
-        learner.start()
         alone, loop = [], []
-        for number in range(ROUNDS):
-            alone.append(await _rate(engine, _alone(engine, ids), seconds))
-            generator = assemble(spec, f"bench-{number}", 0, engine, prompts, dataset, client)
-            loop.append(await _rate(engine, generator.run(), seconds, generator.drain))
-        end.set()
-        await engine.close()
-        learner.join(30)
+        with _instant_learner(buffer):
+            for number in range(ROUNDS):
+                alone.append(await _rate(engine, _alone(engine, ids), seconds))
+                generator = assemble(spec, f"bench-{number}", 0, engine, prompts, dataset, client)
+                loop.append(await _rate(engine, generator.run(), seconds, generator.drain))
+            await engine.close()
         client.close()
     return {
         "engine_efficiency": median(a / b for a, b in zip(loop, alone, strict=True)),
@@ -82,7 +79,7 @@ async def _rate(
     seconds: float,
     end: Callable[[str], None] | None = None,
 ) -> float:
-    """Tokens per second while ``work`` goes on, its beginning and its end left out."""
+    """Return tokens per second during ``work``, its beginning and its end left out."""
     task = asyncio.create_task(work)
     await asyncio.sleep(2.0)
     before, begun = engine.stats().tokens, time.monotonic()
@@ -98,7 +95,7 @@ async def _rate(
 
 
 async def _alone(engine: VllmEngine, prompts: list[list[int]]) -> None:
-    """The engine by itself, kept full: the same prompts and log-probabilities, nothing scored or sent."""
+    """Keep the engine full with the same prompts and log-probabilities, without scoring or sending."""
     limits, todo = SamplingLimits(max_tokens=MAX_TOKENS), cycle(prompts)
 
     async def worker() -> None:
@@ -109,59 +106,67 @@ async def _alone(engine: VllmEngine, prompts: list[list[int]]) -> None:
     await asyncio.gather(*(worker() for _ in range(2 * ENGINE.max_num_seqs // GROUP_SIZE)))
 
 
-def _consume(buffer: RolloutBuffer, end: threading.Event) -> None:
-    """The instant learner: claims, announces the same weights under the next version, commits."""
-    step = 0
-    while not end.is_set():
-        if isinstance(buffer.learner.claim(1, step), Claim):
-            buffer.learner.commit(1, step)
-            step += 1
-        else:
-            buffer.state.wait(0.05, "work")
+@contextmanager
+def _instant_learner(buffer: RolloutBuffer) -> Iterator[None]:
+    """Claim and commit every batch at once, in a thread."""
+    end = threading.Event()
+
+    def learn() -> None:
+        step = 0
+        while not end.is_set():
+            if isinstance(buffer.learner.claim(1, step), Claim):
+                buffer.learner.commit(1, step)
+                step += 1
+            else:
+                buffer.state.wait(0.05, "work")
+
+    thread = threading.Thread(target=learn, daemon=True)
+    thread.start()
+    yield
+    end.set()
+    thread.join(30)
 
 
 @contextmanager
 def _run(folder: Path) -> Iterator[tuple[GeneratorSpec, RolloutBuffer]]:
-    config = BufferConfig(
-        max_staleness=32, selection="all", difficulty=DifficultyConfig(retire_at=None, rest_after=None)
-    )
-    model = write_tiny_model(folder / "model")
-    data = folder / "data.jsonl"
+    """Open a run of additions, whose buffer takes every group, with one published version."""
+    difficulty = DifficultyConfig(retire_at=None, rest_after=None)
+    config = BufferConfig(max_staleness=32, selection="all", difficulty=difficulty)
     rows = [{"question": f"{i} + {j} = ", "answer": str(i + j)} for i in range(10, 40) for j in range(10, 40)]
+    data = folder / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
+    model, weights = write_tiny_model(folder / "model"), DiskWeights(folder / "weights")
+    version = PolicyVersion(1, 0)
+    weights.publish(version, partial(copy_weights, model))
     with EmbeddedRedis(folder / "redis") as server:
         client = connect(config.redis, server.url)
         buffer = RolloutBuffer(client, "bench", config)
         buffer.driver.open_or_create(BatchSchedule((StageBatch(0, BATCH, GROUP_SIZE, 96),)))
-        buffer.learner.begin_lineage(0, 0)
         PromptPool(client, "bench", config).fill(PromptMeta(i, "bench") for i in range(len(rows)))
-        weights = DiskWeights(folder / "weights")
-        version = PolicyVersion(1, 0)
-        weights.publish(version, lambda target: _copy(model, target))
+        buffer.learner.begin_lineage(0, 0)
         buffer.learner.announce(version)
-        spec = GeneratorSpec(
-            run="bench",
-            redis_url=server.url,
-            model=model,
-            weights=weights.root,
-            data=(data,),
-            stages=(StageRules(SamplingLimits(max_tokens=MAX_TOKENS)),),
-            max_prompt_tokens=32,
-            buffer=config,
-            rewards=RewardsConfig(workers=1),
-            actors=ActorsConfig(groups_in_flight=ENGINE.max_num_seqs // GROUP_SIZE + 2, engine=ENGINE),
-        )
-        yield spec, buffer
+        yield _spec(config, server.url, model, weights.root, data), buffer
         buffer.state.close()
         client.close()
 
 
-def _copy(model: Path, target: Path) -> None:
-    (target / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
+def _spec(config: BufferConfig, redis_url: str, model: Path, weights: Path, data: Path) -> GeneratorSpec:
+    return GeneratorSpec(
+        run="bench",
+        redis_url=redis_url,
+        model=model,
+        weights=weights,
+        data=(data,),
+        stages=(StageRules(SamplingLimits(max_tokens=MAX_TOKENS)),),
+        max_prompt_tokens=32,
+        buffer=config,
+        rewards=RewardsConfig(workers=1),
+        actors=ActorsConfig(groups_in_flight=ENGINE.max_num_seqs // GROUP_SIZE + 2, engine=ENGINE),
+    )
 
 
 def _asynchrony(cluster: Cluster, suffix: str, steps: int) -> dict[str, Any]:
-    """Steps per hour against taking turns, at each staleness; the best with its company."""
+    """Return the gain over taking turns at each staleness, and the shares of the best one."""
     generating = synchronous_seconds(cluster)
     learning = generating / cluster.ratio
     turns = 3600 / (generating + learning)

