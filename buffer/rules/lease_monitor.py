@@ -1,4 +1,9 @@
-"""Leases, and which of them are lost. Pure: the caller passes the time."""
+"""Leases, and which of them are lost. Pure: the caller passes the time.
+
+``buffer.lease_seconds`` is many times ``actors.heartbeat_seconds``, and longer than the slowest weights load
+or grading, in which no group makes progress. It is shorter than ``actors.healing.stuck_seconds``, so that
+groups are leased again before their generator is killed.
+"""
 
 from __future__ import annotations
 

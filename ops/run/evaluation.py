@@ -41,11 +41,11 @@ class RunEvaluation:
         self._new_results: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     @property
-    def begun(self) -> bool:
+    def accuracy_known(self) -> bool:
         """Whether the accuracy before training was measured, in this or an earlier life."""
         return self._evaluations.accuracy("before") is not None
 
-    def accuracy(self, fleet: Fleet, when: When, version: PolicyVersion) -> None:
+    def measure_accuracy(self, fleet: Fleet, when: When, version: PolicyVersion) -> None:
         """Measure the accuracy on the test problems with all generators, and wait for it."""
         if self._problems.test is None:
             return
@@ -62,7 +62,7 @@ class RunEvaluation:
         self._session.progress.accuracy(when, result)
 
     @contextmanager
-    def live(self, fleet: Fleet) -> Iterator[LiveEvaluation]:
+    def benchmarks(self, fleet: Fleet) -> Iterator[LiveEvaluation]:
         """Yield what measures the benchmarks, on a generator of ``fleet`` or on an engine of its own."""
         if self._config.evaluation.needs_engine:
             from actors.fleet.dedicated import EvaluationEngine
@@ -86,7 +86,7 @@ class RunEvaluation:
         elif self._config.evaluation.benchmarks and own == 1:
             log.warning("training waits while its only generator answers benchmarks", fix=fix)
 
-    def last(self, live: LiveEvaluation, fleet: Fleet, version: PolicyVersion, stop: Event) -> None:
+    def measure_last(self, live: LiveEvaluation, fleet: Fleet, version: PolicyVersion, stop: Event) -> None:
         """Measure the benchmarks at the last version too; the fleet must still be supervised."""
         config = self._config.evaluation
         if config.benchmarks and (fleet.target or config.own_engine):

@@ -145,10 +145,10 @@ class Run:
         stack.callback(fleet.stop, DRAIN_SECONDS)
         fleet.scale(self._config.actors.generators)
         fleet.check()  # the generators ask Ray for their resources before an evaluation engine does
-        benchmarks = stack.enter_context(self._evaluation.live(fleet))
+        benchmarks = stack.enter_context(self._evaluation.benchmarks(fleet))
         fleet.start(self._config.actors.generators, self._config.actors.engine.start_seconds)
-        if checkpoint is None and not self._evaluation.begun:
-            self._evaluation.accuracy(fleet, "before", PolicyVersion(0, 0))
+        if checkpoint is None and not self._evaluation.accuracy_known:
+            self._evaluation.measure_accuracy(fleet, "before", PolicyVersion(0, 0))
         ranks = starting.result()
         stack.callback(ranks.close)
         return Parts(fleet, ranks, benchmarks)
@@ -169,7 +169,7 @@ class Run:
             self._train(learner, checkpoint, buffer_supervisor, parts.benchmarks)
             self._buffer.books()  # remembered for the summary, should Redis be gone by then
             if learner.version.step == self._config.run.steps:
-                self._evaluation.last(parts.benchmarks, parts.fleet, learner.version, self._stop)
+                self._evaluation.measure_last(parts.benchmarks, parts.fleet, learner.version, self._stop)
                 self._trackers.step(learner.version.step, {"evaluation": self._evaluation.new_results()})
         parts.benchmarks.abandon()
         if buffer_supervisor.fenced is not None:
@@ -177,7 +177,7 @@ class Run:
         if learner.version.step < self._config.run.steps:
             return "interrupted" if self._stop.is_set() else "data exhausted"
         parts.fleet.wait_for(learner.version, CURRENT_SECONDS)
-        self._evaluation.accuracy(parts.fleet, "after", learner.version)
+        self._evaluation.measure_accuracy(parts.fleet, "after", learner.version)
         return "finished"
 
     def _learner(self, parts: Parts) -> Learner:
