@@ -67,7 +67,7 @@ class WeightsConfig(Settings):
     """Folder of the published weights; the learner must see it, and with ``disk`` every generator. Unset: in
     shared memory, for one machine."""
     keep: int = Field(default=3, ge=2)
-    """Versions kept per lineage, besides those pinned by a loader."""
+    """Newest versions kept, besides those pinned by a loader."""
     full_every: int = Field(default=1, ge=1)
     """1: every version is published in full. n: of n versions, n - 1 are published as lossless differences to
     the one before: a fraction of the size, at the cost of some computing at both ends and a full copy in each

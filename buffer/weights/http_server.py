@@ -26,7 +26,10 @@ from buffer.weights.base import Fetched, PinnedSource, WeightsError
 
 MAX_REQUEST_BYTES = 4096
 SHUTDOWN_SECONDS = 1.0
-"""Time that downloads under way get when the server stops."""
+"""Time that downloads in progress get when the server stops."""
+
+STEP_SECONDS = 30.0
+"""Deadline of starting and of stopping the server."""
 
 LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -76,13 +79,13 @@ class WeightServer:
     ) -> None:
         self._await(self._runner.cleanup())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(STEP_SECONDS)
         self._loop.close()
         for pin in list(self._pins):
             self.unpin(pin)
 
     def _await(self, step: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(step, self._loop).result()
+        asyncio.run_coroutine_threadsafe(step, self._loop).result(STEP_SECONDS)
 
     def pin(self, version: PolicyVersion | None) -> tuple[str, Fetched]:
         """Pin a version for a client. Raises WeightsError."""
