@@ -7,15 +7,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import actors.fleet.external
-from actors.config import ActorsConfig
-from actors.engines.base import SamplingLimits
 from actors.engines.scripted import ScriptedEngine
-from actors.generator.environment import StageRules
 from actors.generator.registry import FleetRegistry
 from actors.generator.spec import UNANNOUNCED, GeneratorSpec, assemble
 from buffer.backend.embedded import connect
@@ -24,15 +20,8 @@ from buffer.prompts.dataset import read_dataset
 from buffer.weights import scratch
 from buffer.weights.http_server import WeightServer
 from buffer.weights.location import TOKEN
+from helpers.small_run import Digits, SmallRun, table
 from ops.commands.jobs.generator import app
-from rewards.config import RewardsConfig
-
-
-class Digits:
-    """Renders any messages as three tokens."""
-
-    def render(self, messages: Any) -> Any:
-        return np.arange(1, 4, dtype=np.int32)
 
 
 @pytest.fixture
@@ -43,30 +32,21 @@ def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def shared_spec(run: Any) -> str:
-    return GeneratorSpec(
-        run="small",
-        redis_url=run.server.url,
-        model=run.folder,
-        weights="/a/folder/that/is/elsewhere",
-        data=(run.data,),
-        stages=(StageRules(SamplingLimits(max_tokens=16)),),
-        buffer=run.config.model_copy(update={"selection": "all"}),
-        rewards=RewardsConfig(workers=1),
-        actors=ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.5),
-    ).shared()
+def elsewhere(run: SmallRun, weights: str = "/a/folder/that/is/elsewhere") -> GeneratorSpec:
+    """The spec of a run whose weights this machine does not see."""
+    return run.spec(weights=weights)
 
 
 def test_weights_are_downloaded_and_gone_when_it_leaves(
-    small_run: Any, downloads: Path, monkeypatch: pytest.MonkeyPatch
+    small_run: SmallRun, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    FleetRegistry(small_run.client, "small").save_spec(shared_spec(small_run))
+    FleetRegistry(small_run.client, "small").save_spec(elsewhere(small_run).shared())
     small_run.publish(0)
     seen: dict[str, Any] = {}
 
     def supervise(spec: GeneratorSpec, *how: Any) -> int:
         client = connect(spec.buffer.redis, spec.redis_url)
-        engine = ScriptedEngine(small_run.table(0), UNANNOUNCED)
+        engine = ScriptedEngine(table(0), UNANNOUNCED)
         dataset = read_dataset(spec.data)
 
         async def generate() -> None:
@@ -99,8 +79,8 @@ def test_weights_are_downloaded_and_gone_when_it_leaves(
 
 
 @pytest.mark.parametrize("place", ["ray:magicrl-weights-small", "/a/folder/that/is/elsewhere"])
-def test_weights_that_cannot_be_seen_from_here_are_said_to_be_so(small_run: Any, place: str) -> None:
-    spec = GeneratorSpec.model_validate_json(shared_spec(small_run)).model_copy(update={"weights": place})
+def test_weights_that_cannot_be_seen_from_here_are_said_to_be_so(small_run: SmallRun, place: str) -> None:
+    spec = elsewhere(small_run, place)
     registry, access = FleetRegistry(small_run.client, "small"), RedisConfig(url=small_run.server.url)
     registry.save_spec(spec.shared())
     with pytest.raises(ValueError, match=r"buffer\.weights\.http.*--weights"):
