@@ -13,7 +13,7 @@ class VllmConfig(Settings):
     """One vLLM engine; further arguments of vLLM go into ``engine_args``."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Weights and activations of the sampler; auto: as the model folder says. float32 samples within 1e-6
+    """Weights and activations of the sampler; auto: as in the model folder. float32 samples within 1e-6
     nats of a float32 learner, bfloat16 within about 2e-3 (mean, measured on the quickstart model)."""
 
     max_model_len: int | None = Field(default=None, gt=1)
@@ -166,7 +166,7 @@ class ActorsConfig(Settings):
     healing: HealingConfig = HealingConfig()
 
     autoscale: AutoscaleConfig | None = None
-    """Automatic number of generators; None: as `generators` or `magicrl scale` say."""
+    """Automatic number of generators; None: the number is `generators`, or what `magicrl scale` sets."""
 
     max_failures: int = Field(default=8, gt=0)
     """Failed groups in a row after which the generator ends with the last error."""

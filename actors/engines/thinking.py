@@ -130,6 +130,11 @@ class ThinkingEngine:
         await self._engine.close()
 
 
+def with_budget(engine: Engine, config: ThinkingConfig, tokenizer: Any) -> Engine:
+    """Return the engine with the thinking budget of ``config`` around it, if there is one."""
+    return engine if config.budget is None else ThinkingEngine(engine, config, tokenizer)
+
+
 def _join(first: Sequence[VersionSpan], second: Sequence[VersionSpan], shift: int) -> tuple[VersionSpan, ...]:
     moved = [span._replace(start=span.start + shift, end=span.end + shift) for span in second]
     if first[-1].version == moved[0].version:

@@ -1,9 +1,9 @@
 """How many generators there should be, from who waits for whom. Pure.
 
     learner waited for data     >= up_at   of a window, `patience` windows in a row:  one more
-    generators held back        >= down_at of a window, `patience` windows in a row:  one fewer
+    generators blocked          >= down_at of a window, `patience` windows in a row:  one fewer
 
-Held back means blocked by admission: they are ahead of the learner as far as the staleness bound lets them.
+Blocked means by admission: they are ahead of the learner as far as the staleness bound lets them.
 Both at once means that the bound, not the number of generators, is the limit: nothing changes.
 After a change the count of windows starts again, so the effect is seen before the next step.
 """

@@ -41,7 +41,7 @@ READING_SECONDS = 300
 
 
 class NoSuchRun(Exception):
-    """Redis has no run of that name; the message says what to check."""
+    """Redis has no run of that name; the message lists what to check."""
 
 
 def join_run(

@@ -72,7 +72,7 @@ class GeneratorActor:
     async def evaluate(
         self, version: PolicyVersion, benchmarks: Sequence[Benchmark], seconds: float
     ) -> Answers:
-        """See Generator.evaluate."""
+        """As Generator.evaluate."""
         return await self._started().evaluate(version, benchmarks, seconds)
 
     def _started(self) -> Generator:
@@ -142,7 +142,7 @@ class GeneratorHandle:
 
     @property
     def version(self) -> PolicyVersion:
-        """The weights that it reported last."""
+        """The version that it reported last."""
         return PolicyVersion.parse(self.report.get("version", str(UNANNOUNCED)))
 
     def mark_ready(self, now: float) -> None:
@@ -172,7 +172,7 @@ class GeneratorHandle:
             self.report = result.value or self.report  # an error: it died, `run_call` has the text
 
     def start_timed_out(self, now: float, config: ActorsConfig) -> bool:
-        """Whether it has been starting for longer than Ray and the engine may take together."""
+        """Return whether it has been starting for longer than Ray and the engine may take together."""
         return now - self.started_at > config.ray_seconds + config.engine.start_seconds
 
     def stalled_seconds(self, now: float) -> float:

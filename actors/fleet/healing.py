@@ -67,7 +67,7 @@ class SlotHealth:
 
 @dataclass
 class LivenessProbe:
-    """Judges liveness by the judge's clock: the heartbeat must move, and the work while there is any."""
+    """Judges liveness by progress: the heartbeat must move, and the work while there is any."""
 
     beat: int = -1
     beat_at: float = 0.0

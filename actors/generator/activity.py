@@ -71,7 +71,7 @@ class Activity:
         return self._idle_at(self._now())
 
     def report(self) -> Mapping[str, Any]:
-        """JSON-able: responses, tokens, seconds, tokens per second, idle share, idle seconds and cause."""
+        """Return the counters, JSON-able; ``idle_cause`` is None while a response is sampled."""
         now = self._now()
         idle, seconds = self._idle_at(now), now - self._begun
         return {

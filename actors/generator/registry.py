@@ -58,7 +58,7 @@ class FleetRegistry:
         self._client.set(f"{self._key}:target", generators)
 
     def target(self) -> int | None:
-        """Return how many generators were requested; None: as the config says."""
+        """Return how many generators were requested; None: none were, the config decides."""
         text = None
         with _advisory("target"):
             text = self._client.get(f"{self._key}:target")

@@ -13,7 +13,7 @@ import structlog
 
 from actors.config import ActorsConfig, VllmConfig
 from actors.engines.base import Engine
-from actors.engines.thinking import ThinkingEngine
+from actors.engines.thinking import with_budget
 from actors.engines.vllm import VllmEngine
 from actors.generator.environment import Environment, Rows, StageRules
 from actors.generator.generator import Generator, RunServices
@@ -104,7 +104,7 @@ async def start_generator(
 ) -> Generator:
     """Connect, read the dataset, start the engine. ``name`` must be unique to this life of the generator.
 
-    Raises RedisUnusable, DatasetError, ValueError or EngineBroken, each with a line that says what to fix.
+    Raises RedisUnusable, DatasetError, ValueError or EngineBroken, each with the fix in its message.
     """
     client = connect(spec.buffer.redis, spec.redis_url)
     if serve_metrics is not None:
@@ -114,9 +114,8 @@ async def start_generator(
         raise ValueError(reason)
     prompts = PromptRenderer(spec.model, spec.system_prompt, spec.max_prompt_tokens)
     seed = zlib.crc32(f"{spec.seed}:{name}".encode()) & 0x7FFFFFFF
-    engine: Engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED, seed)
-    if spec.actors.thinking.budget is not None:
-        engine = ThinkingEngine(engine, spec.actors.thinking, prompts.tokenizer)
+    vllm = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED, seed)
+    engine = with_budget(vllm, spec.actors.thinking, prompts.tokenizer)
     log.info("generator started", name=name, slot=slot, model=str(spec.model), rows=len(dataset))
     return assemble(spec, name, slot, engine, prompts, dataset, client)
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.config import ThinkingConfig, VllmConfig
-from actors.engines.base import Engine
-from actors.engines.thinking import ThinkingEngine
+from actors.engines.thinking import with_budget
 from actors.engines.vllm import VllmEngine
 from actors.sampling.benchmark import Benchmark, Evaluation, run_benchmark, summarize
 from actors.sampling.group_sampler import GroupSampler
@@ -33,7 +32,8 @@ class Evaluator:
     async def run(self, benchmark: Benchmark, on_problem: Callable[[], None] = lambda: None) -> Evaluation:
         """Run a benchmark, as many responses at once as the engine takes. Raises EngineBroken, ValueError."""
         prompts = PromptRenderer(self.model, self.system_prompt)
-        engine = await self._start(prompts)
+        vllm = await VllmEngine.start(self.model, self.engine, PolicyVersion(0, 0), self.seed)
+        engine = with_budget(vllm, self.thinking, prompts.tokenizer)
         graders = GraderPool(self.rewards)
         try:
             sampler = GroupSampler(engine, prompts, graders)
@@ -41,9 +41,3 @@ class Evaluator:
         finally:
             await engine.close()
             await asyncio.to_thread(graders.close)
-
-    async def _start(self, prompts: PromptRenderer) -> Engine:
-        engine = await VllmEngine.start(self.model, self.engine, PolicyVersion(0, 0), self.seed)
-        if self.thinking.budget is None:
-            return engine
-        return ThinkingEngine(engine, self.thinking, prompts.tokenizer)

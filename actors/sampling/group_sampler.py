@@ -33,7 +33,7 @@ class Graders(Protocol):
 
 
 class Renderer(Protocol):
-    """What turns messages into token ids (``actors.rendering.PromptRenderer``)."""
+    """Turns messages into token ids (``actors.sampling.rendering.PromptRenderer``)."""
 
     def render(self, messages: Sequence[dict[str, str]]) -> NDArray[np.int32]:
         """Return token ids, int32 [P]. Raises PromptTooLong or ValueError."""

@@ -51,7 +51,7 @@ class WatchedRun:
 
     def join(self) -> None:
         """One more generator; it takes seconds to report."""
-        command = [sys.executable, str(HERE / "scripted_outside.py"), "small", self.small.server.url]
+        command = [sys.executable, str(HERE / "scripted_external.py"), "small", self.small.server.url]
         self.generators.append(subprocess.Popen(command))
 
     def send_away(self) -> None:

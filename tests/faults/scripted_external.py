@@ -1,4 +1,4 @@
-"""``magicrl generator`` with a scripted engine in place of vLLM: python scripted_outside.py RUN REDIS_URL
+"""``magicrl generator`` with a scripted engine in place of vLLM: python scripted_external.py RUN REDIS_URL
 
 Everything else is the real thing: two processes, a slot from Redis, logs, metrics, weights, graders.
 """
@@ -50,4 +50,4 @@ if __name__ == "__main__":
     else:
         os.environ["PYTHONPATH"] = str(Path(__file__).parent)
         spec = join_run(sys.argv[1], RedisConfig(url=sys.argv[2]))
-        sys.exit(supervise(spec, "scripted_outside", MetricsConfig().model_dump_json()))
+        sys.exit(supervise(spec, "scripted_external", MetricsConfig().model_dump_json()))
