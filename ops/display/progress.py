@@ -38,13 +38,13 @@ class Progress:
         self._lines = 0
         self._tokens = (0.0, time.monotonic())
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Print a line after the seconds since the start."""
         self._console.print(f"[dim]{time.monotonic() - self._begun:6.1f} s[/]  {text}")
 
     def accuracy(self, when: When, result: Evaluation) -> None:
         """Print the accuracy on the test problems."""
-        self.say(
+        self.note(
             f"accuracy {when} training: [bold]{100 * result.avg:.1f} %[/] "
             f"± {100 * result.standard_error:.1f} ({result.problems} problems, {result.k} responses each)"
         )
@@ -52,7 +52,7 @@ class Progress:
     def benchmark(self, name: str, version: PolicyVersion, result: Evaluation) -> None:
         """Print a benchmark's result."""
         passed = result.passed.get(result.k, result.avg)
-        self.say(
+        self.note(
             f"{name} at step {version.step}: avg@{result.k} [bold]{100 * result.avg:.1f} %[/], "
             f"pass@{result.k} {100 * passed:.1f} %, {result.tokens:.0f} tokens, {result.truncated:.0%} cut"
         )

@@ -57,22 +57,21 @@ def _title(now: Snapshot) -> Text:
 def _learner(now: Snapshot, before: Samples | None) -> Panel:
     last, samples = now.steps[-1] if now.steps else {}, now.samples
     seconds = [total_seconds(step) for step in now.steps]
-    waits = last.get("seconds", {}).get("wait", 0.0) / seconds[-1] if seconds and seconds[-1] else 0.0
-    phase = (
-        max(samples.by("magicrl_learner_phase", "phase").items(), key=_second, default=("-", 0))[0]
-        if samples
-        else "-"
-    )
-    since = samples.total("magicrl_learner_last_step_timestamp_seconds") if samples else None
+    share = last.get("seconds", {}).get("wait", 0.0) / seconds[-1] if seconds and seconds[-1] else 0.0
+    waits = f"{share:.0%} of the last step"
+    phase, since = "-", None
+    if samples is not None:
+        phases = samples.by("magicrl_learner_phase", "phase").items()
+        phase = max(phases, key=_second, default=("-", 0))[0]
+        since = samples.total("magicrl_learner_last_step_timestamp_seconds")
+        current = samples.rate(before, "magicrl_learner_wait_seconds_total")
+        waits += "" if current is None else f", {current:.0%} of this moment"
     rows = [
         ("now", f"{phase}, {time.time() - since:.0f} s since the last step" if since else phase),
         ("step", f"{_last(seconds)} s  {spark(seconds)}"),
-        ("waits", f"{waits:.0%} of the last step; {_phases(last)}"),
+        ("waits", f"{waits}; {_phases(last)}"),
         ("trained", f"{_per_second(now.steps)} tokens/s"),
     ]
-    held = samples.rate(before, "magicrl_learner_wait_seconds_total") if samples else None
-    if held is not None:
-        rows[2] = ("waits", f"{waits:.0%} of the last step, {held:.0%} of this moment; {_phases(last)}")
     return _panel("learner", rows)
 
 

@@ -24,9 +24,11 @@ State = Literal["running", "finished", "interrupted", "failed", "stopped"]
 
 RUNS = Path("runs")
 CONSOLE = "console.log"
+"""Output of a detached run, in its log folder."""
 START_SECONDS = 60.0
 """Longest time to the lock of the run's folder, which is taken before anything is started."""
 MAGICRL = "from ops.cli import main; main()"
+"""Program of a detached run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ def detach(run: Path, argv: Sequence[str], seconds: float = START_SECONDS) -> in
     deadline = time.monotonic() + seconds
     while driver_of(run) != process.pid:
         if process.poll() is not None:
-            words = console.read_bytes()[begins:].decode(errors="replace").strip().splitlines()
-            raise ConfigError(words[-1].removeprefix("error ") if words else f"ended at once, see {console}")
+            lines = console.read_bytes()[begins:].decode(errors="replace").strip().splitlines()
+            raise ConfigError(lines[-1].removeprefix("error ") if lines else f"ended at once, see {console}")
         if time.monotonic() > deadline:
             process.kill()
             raise ConfigError(f"{run}: not started within {seconds:.0f} s, see {console}")

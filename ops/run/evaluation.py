@@ -90,7 +90,7 @@ class RunEvaluation:
         """Measure the benchmarks at the last version too; the fleet must still be supervised."""
         config = self._config.evaluation
         if config.benchmarks and (fleet.target or config.own_engine):
-            self._session.progress.say(f"benchmarks at step {version.step}")
+            self._session.progress.note(f"benchmarks at step {version.step}")
             live.reached(version, last=True)
             live.finish(stop)
 

@@ -69,10 +69,10 @@ def run(config: Config, resume: Resume = "never", take_over: bool = False) -> di
     problems = read_problems(config)
     check_pass_rates(config, problems.train)
     with open_session(config, resume) as session:
-        session.progress.say(f"training problems: {problems.train.summary()}")
+        session.progress.note(f"training problems: {problems.train.summary()}")
         summary = Run(session, problems).run(take_over)
         for line in final_lines(summary, session.folder.path):
-            session.progress.say(line)
+            session.progress.note(line)
     return summary
 
 
@@ -137,7 +137,7 @@ class Run:
         from learner.coordinator.rank_group import RankGroup
 
         self._metrics.set_devices(ray.cluster_resources())
-        self._session.progress.say("starting generators and learner")
+        self._session.progress.note("starting generators and learner")
         background = ThreadPoolExecutor(1, thread_name_prefix="start-ranks")
         stack.callback(background.shutdown, wait=False, cancel_futures=True)
         starting = background.submit(RankGroup, rank_spec(self._session, self._metrics.endpoint))

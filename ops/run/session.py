@@ -89,7 +89,7 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
     with ExitStack() as stack:
         stack.callback(folder.close)
         logs.setup("driver", folder.logs)
-        progress.say(f"run {config.run.name}: starting Redis and Ray")
+        progress.note(f"run {config.run.name}: starting Redis and Ray")
         location = publish_location(config)
         stack.callback(_clear, location)
         signals = stack.enter_context(StopSignals(lambda: _clear(location)))
@@ -101,7 +101,7 @@ def open_session(config: Config, resume: Resume) -> Iterator[Session]:
         signals.arm()
         weights = stack.enter_context(weight_locations(config.buffer.weights, location))
         if weights.url is not None:
-            progress.say(f"weights are served at {weights.url}")
+            progress.note(f"weights are served at {weights.url}")
         yield Session(config, folder, progress, signals, connections, buffer, weights)
 
 

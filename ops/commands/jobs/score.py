@@ -93,9 +93,9 @@ def _rows(file: Path) -> Iterator[Row]:
 
 def _problem(row: Mapping[str, Any], where: str) -> Problem:
     model, tests = row.get("reward_model") or {}, row.get("tests")
-    for holder, key in ((model, "ground_truth"), (row, "ground_truth"), (row, "gold"), (row, "tests")):
-        if key in holder:
-            truth = holder[key]
+    for source, key in ((model, "ground_truth"), (row, "ground_truth"), (row, "gold"), (row, "tests")):
+        if key in source:
+            truth = source[key]
             break
     else:
         truth = tests = plain_tests(row)
