@@ -75,7 +75,7 @@ ELSEWHERE = {
     "magicrl bench rewards": f"{BENCH}::test_every_module_that_measures_is_listed",
     "magicrl bench weights": f"{BENCH}::test_every_module_that_measures_is_listed",
     "prometheus --config.file=runs/my_run/prometheus.yml": ON_A_LIVE_RUN,
-    "tensorboard --logdir runs": "ops/test_trackers.py::test_tensorboard_shows_every_number_of_every_step",
+    "tensorboard --logdir runs": "ops/test_tracker_process.py::test_tensorboard_shows_every_number",
     "ray start --head --dashboard-host=127.0.0.1": SLURM,
     "ray start --address=HEAD:6379 '--resources={\"learner\": 8}'": SLURM,
     "ray start --address=HEAD:6379 '--resources={\"generator\": 8}'": SLURM,
