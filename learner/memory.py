@@ -1,4 +1,4 @@
-"""What a step needs of a rank's memory, estimated before anything is loaded. No torch."""
+"""Estimate a rank's memory before anything is loaded. No torch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from safetensors import safe_open
 from learner.config import LearnerConfig
 
 CHUNK_BUFFERS = 3
-"""Matrices of [chunk, vocabulary] in float32 that the head's kernel holds at once, at most."""
+"""Most float32 matrices of [chunk, vocabulary] that the head's kernel has in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The numbers of a decoder that its memory depends on; parameters counts a tied head once."""
+    """Sizes of a decoder that its memory depends on; parameters counts a tied head once."""
 
     parameters: int
     layers: int
@@ -54,7 +54,7 @@ class MemoryNeed:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.head
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class MemoryNeed:
 def memory_need(
     shape: ModelShape, config: LearnerConfig, longest: int, bytes_per_value: int, models: int = 1
 ) -> MemoryNeed:
-    """What one rank needs while it trains sequences of up to ``longest`` tokens.
+    """Estimate what one rank needs to train sequences of up to ``longest`` tokens.
 
     bytes_per_value: 2 for bfloat16 weights and activations, 4 for float32. models: 2 where a reference is
     kept beside the policy. Activations: about 10 hidden and 4 intermediate values per token and layer (norms,
@@ -88,14 +88,14 @@ def memory_need(
 
 
 def checkpoint_bytes(shape: ModelShape) -> int:
-    """Most that a checkpoint takes on disk: float32 weights, masters and Adam's two moments."""
+    """Return an upper bound of a checkpoint's size: float32 weights, masters and Adam's two moments."""
     return 16 * shape.parameters
 
 
 def advice(config: LearnerConfig, alone: bool = False) -> str:
-    """The settings that lower a rank's memory, those already used left out.
+    """Return the settings that would lower a rank's memory, without those already in use.
 
-    alone: one sequence is already too long, whatever the token budget.
+    alone: a single sequence is too long, whatever the token budget.
     """
     hints = [] if alone else [f"lower learner.token_budget (now {config.token_budget})"]
     if not config.gradient_checkpointing:

@@ -1,4 +1,4 @@
-"""RankSpec: what a rank is built from. No torch: the coordinator makes it, the rank's process uses it."""
+"""RankSpec: what a rank is built from. No torch: the coordinator creates it, the rank's process uses it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from learner.config import LearnerConfig
 
 
 class RankOutOfMemory(Exception):
-    """A micro-batch did not fit; names its size and the settings to change."""
+    """A micro-batch did not fit; the message names its size and the settings to change."""
 
 
 class GroupSource(Protocol):
     """Where bodies come from; ``buffer.store.learner_side.LearnerBuffer`` is one."""
 
     def fetch(self, groups: Sequence[Any]) -> list[RolloutGroup]:
-        """Bodies in the order of what the claim listed."""
+        """Return the bodies of a claim's groups, in order."""
         ...
 
 
 @dataclass(frozen=True)
 class RankSpec:
-    """What every rank is built from. The two functions open this process's own connections.
+    """What every rank is built from. The two functions open the connections of the process that calls them.
 
-    longest: prompt and response limit in tokens, for the memory estimate. needs_reference: keep the initial
-    model, for stages with a KL term. serve_metrics: called once in each rank's process, with "learner" and
-    the rank.
+    longest: prompt plus response limit in tokens, for the memory estimate. needs_reference: keep the initial
+    model, for stages with a KL term. serve_metrics: called once in each rank's process with "learner" and the
+    rank.
     """
 
     model: Path

@@ -1,4 +1,4 @@
-"""PhaseTimer: where the seconds of a step went."""
+"""PhaseTimer: the seconds of a step by phase."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PhaseTimer:
         self.seconds: dict[str, float] = {}
 
     def carry_over(self, name: str) -> PhaseTimer:
-        """A clock for the next step that starts with this one's seconds of ``name``."""
+        """Return a timer for the next step that starts with this one's seconds of ``name``."""
         timer = PhaseTimer()
         if name in self.seconds:
             timer.seconds[name] = self.seconds[name]
@@ -22,7 +22,7 @@ class PhaseTimer:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time until the block ends, however it ends."""
+        """Add the block's duration to a phase, also if it raises."""
         start = time.monotonic()
         try:
             yield

@@ -1,7 +1,7 @@
 """Everything that a resume needs, on disk, and what it is converted to.
 
-    Saver.save      -> Checkpoints.new   ranks write engine/, the coordinator state.json; then manifest.json,
-                                         a flush to the disk and one rename: it is whole or not there
+    Checkpointer.save -> Checkpoints.new: ranks write engine/, the coordinator state.json; then manifest.json,
+                         a flush to the disk and one rename: it is whole or not there
     train --resume  -> Checkpoints.at, .newest, Checkpoint.verify; ``reshard`` for another number of ranks
     magicrl export  -> ``export``: a Hugging Face folder, by ``hf_files``, which publishing uses too
 

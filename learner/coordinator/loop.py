@@ -7,11 +7,10 @@ generators continue to sample.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -21,14 +20,12 @@ from buffer.store.learner_side import Claim, LearnerBuffer
 from buffer.weights.base import Published, StoreUnavailable
 from learner.checkpoint.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from learner.checkpoint.lineages import largest_lineage, record_lineage
-from learner.checkpoint.reshard import to_universal
+from learner.coordinator.checkpointer import Checkpointer
 from learner.coordinator.claims import Batch, BatchPlanner, StalenessViolated
 from learner.coordinator.hooks import LearnerHooks
 from learner.coordinator.nonfinite import dump_groups, stop_if_too_many
 from learner.coordinator.rank_group import OutOfMemory, RankDied, RankGroup
 from learner.coordinator.report import step_report
-from learner.coordinator.resume import check_resume
-from learner.coordinator.saver import Saver
 from learner.coordinator.state import LearnerState
 from learner.recipe.schedule import Schedule
 from learner.recipe.stats import StepStats
@@ -60,7 +57,7 @@ class Learner:
         self._checkpoints = checkpoints
         self._nonfinite_dir = checkpoints.root.parent / "nonfinite"
         self._hooks = hooks
-        self._saver = Saver(checkpoints, buffer, ranks, hooks)
+        self._checkpointer = Checkpointer(checkpoints, buffer, ranks, hooks)
         self._restarts = 0
         self._budget_halved = False
         self._sampled_stage: int | None = None
@@ -100,7 +97,7 @@ class Learner:
                     break
             except RankDied as error:
                 self._recover(error)
-        if self._saver.saved != self.version:
+        if self._checkpointer.saved != self.version:
             self._last_checkpoint()
         self._hooks.on_phase("idle")
 
@@ -162,7 +159,7 @@ class Learner:
         return published
 
     def _retry_on_full_disk(self, attempt: Callable[[], T], refusal: type[Exception]) -> T:
-        """Retry for a while: the ranks still have what was not written, and somebody may make room."""
+        """Retry for ``publish_patience``: the ranks still have the weights, and there may be room later."""
         return retry(
             attempt,
             refusal,
@@ -173,35 +170,19 @@ class Learner:
         )
 
     def _begin(self, checkpoint: Checkpoint | None, parent: int) -> PolicyVersion:
-        state, ledger = LearnerState(), {}
+        state, trained = LearnerState(), dict[str, list[str]]()
         if checkpoint is not None:
-            checkpoint.verify()
-            saved = checkpoint.state()
-            state, ledger = LearnerState.from_dict(saved["learner"]), saved["ledger"]
-            self._restore_ranks(checkpoint, saved)
+            state, trained = self._checkpointer.restore(checkpoint)
         root = self._checkpoints.root
         lineage = self._buffer.begin_lineage(parent, state.version.step, largest_lineage(root))
         record_lineage(root, lineage)
-        self._buffer.remember_trained(ledger)
+        self._buffer.remember_trained(trained)
         self.state = state.in_lineage(lineage.number)
-        self._saver.saved = self.version if checkpoint is not None else None
+        self._checkpointer.saved = self.version if checkpoint is not None else None
         self._sampled_stage = None
         self._publish()
         log.info("lineage begun", version=str(self.version), parent=parent)
         return self.version
-
-    def _restore_ranks(self, checkpoint: Checkpoint, saved: dict[str, Any]) -> None:
-        """Restore the ranks; convert the checkpoint first if another number of ranks wrote it."""
-        config, ranks = self._ranks.config, saved["config"]["ranks"]
-        for name, (old, new) in check_resume(saved, config, self._ranks.shape).items():
-            log.info("setting changed by the resume", setting=f"learner.{name}", saved=old, now=new)
-        if ranks == config.ranks or config.zero_stage == 0:
-            self._ranks.restore(checkpoint.engine)
-            return
-        target = self._checkpoints.root / ".staging" / f"universal-{checkpoint.version}"
-        log.info("checkpoint converted", saved_ranks=ranks, ranks=config.ranks)
-        self._ranks.restore(to_universal(checkpoint.engine, target, config.save_timeout))
-        shutil.rmtree(target)
 
     def _recover(self, error: RankDied) -> None:
         """Restart all ranks from the newest checkpoint, in a new lineage; generators see only new weights."""
@@ -226,12 +207,12 @@ class Learner:
 
     def _checkpoint_if_due(self, every: int) -> None:
         """Save every ``every`` steps; if the disk has no room, after the first step that finds some."""
-        if self.version.step % every and not self._saver.postponed:
+        if self.version.step % every and not self._checkpointer.postponed:
             return
         try:
-            self._saver.check_room()
+            self._checkpointer.check_room()
         except CheckpointError as error:
-            self._saver.postponed = True
+            self._checkpointer.postponed = True
             log.error("checkpoint postponed by a step", reason=str(error))
             return
         self._checkpoint()
@@ -239,7 +220,7 @@ class Learner:
     def _last_checkpoint(self) -> None:
         """Save once there is room; after the patience, try without, since the need is an estimate."""
         try:
-            self._retry_on_full_disk(self._saver.check_room, CheckpointError)
+            self._retry_on_full_disk(self._checkpointer.check_room, CheckpointError)
         except CheckpointError as error:
             log.error("last checkpoint tried without room", reason=str(error))
         self._checkpoint()
@@ -247,7 +228,7 @@ class Learner:
     def _checkpoint(self) -> None:
         self._hooks.on_phase("checkpoint")
         with self._timer.phase("checkpoint"):
-            self._saver.save(self.state)
+            self._checkpointer.save(self.state)
         self._restarts = 0
 
     def _dump_nonfinite_batch(self, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""Group-relative advantages and truncation masks. Pure; everything is decided from rewards and verdicts."""
+"""Group-relative advantages and truncation masks, from rewards, verdicts and finish reasons. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AdaptiveEntropy: the controller of the entropy coefficient alpha_k. Pure: one step in, one state out."""
+"""AdaptiveEntropy: the controller of the entropy coefficient alpha_k. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from learner.config import EntropyConfig
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveEntropy:
-    """State before step k: the coefficient c_k and the mean entropy of the last update (nats per token).
+    """State before step k: the coefficient c_k and the entropy measured by the last update (nats per token).
 
     alpha_k = c_k if e_k <= target else 0
     c_{k+1} = c_k + delta if e_k < target, c_k - delta if e_k > target, clipped to [0, cap]; c_0 = 0
@@ -23,19 +23,19 @@ class AdaptiveEntropy:
     measured: float | None = None
 
     def estimate(self, sampled: float, config: EntropyConfig) -> float:
-        """e_k. Before the first update ``exact`` has nothing to go by and takes the sampled estimate."""
+        """Return e_k. Before the first update ``exact`` has no measurement and uses the sampled estimate."""
         if config.estimator == "exact" and self.measured is not None:
             return self.measured
         return sampled
 
     def alpha(self, entropy: float, config: EntropyConfig) -> float:
-        """alpha_k, the coefficient in this step's loss."""
+        """Return alpha_k, the coefficient in this step's loss."""
         return self.coefficient if entropy <= config.target else 0.0
 
     def advance(self, entropy: float, measured: float, config: EntropyConfig) -> AdaptiveEntropy:
-        """The state before the next step, after an update on e_k whose forward pass measured ``measured``.
+        """Return the next step's state, after an update on e_k whose forward pass measured ``measured``.
 
-        A measure that is not finite (a skipped step) is forgotten.
+        A measurement that is not finite (of a skipped step) is ignored.
         """
         direction = (entropy < config.target) - (entropy > config.target)
         moved = max(0.0, self.coefficient + direction * config.delta)
@@ -45,7 +45,7 @@ class AdaptiveEntropy:
 
 
 def sampled_entropy(groups: Iterable[GroupSummary]) -> float:
-    """-mean(log mu) in nats over the sampled (not forced) tokens of all responses without a grader error."""
+    """Return -mean(log mu) in nats over the sampled (not forced) tokens of responses without grader error."""
     total, tokens = 0.0, 0
     for group in groups:
         for index, verdict in enumerate(group.verdicts):

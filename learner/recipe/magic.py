@@ -2,8 +2,17 @@
 
     L = -(1/T) * sum over tokens of [ w * min(rho A, clip(rho, 1 - low, 1 + high) A) + alpha H - kl * k3 ]
 
-T counts the response tokens of the whole global batch, so the terms here are sums, never means: whatever the
-micro-batches and ranks, adding them up gives the same loss.
+    rho  pi_theta / mu, mu the sampler's probability     A  advantage of the response (advantage.py)
+    w    correction of the sampler's mu, by default 1    H  entropy of pi_theta, alpha adaptive (entropy.py)
+
+What MAGIC changes against GRPO:
+1. the mean over tokens is taken over the whole batch, not per response: long responses are not down-weighted;
+2. an entropy bonus whose coefficient alpha is controlled, and is 0 while the entropy is above its target;
+3. no KL term (kl = 0), and one on-policy update per batch;
+4. groups with equal rewards are replaced by others, so that T and the batch stay full.
+
+T counts the response tokens of the global batch. All terms here are sums, never means, so they add up to the
+same loss whatever the micro-batches and ranks.
 """
 
 from __future__ import annotations
@@ -17,16 +26,16 @@ from learner.recipe.plan import Objective
 from learner.recipe.stats import SUMS
 
 MAX_LOG_RATIO = 20.0
-"""Log-ratios are held within this: exp(20) is far outside any clip, and exp(89) would be inf in float32."""
+"""Bound of log-ratios: exp(20) is far outside any clip, and exp(89) would be inf in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """N response tokens of one micro-batch, flat. All tensors are [N].
+    """The N response tokens of one micro-batch, flat. All tensors are [N].
 
     targets: int64 token ids. advantages: one value per response, repeated. behaviour: log mu, as sampled.
-    response: int64, which response of the micro-batch. fresh: sampled by the version being trained.
-    old: log-probability just before the update (None: this forward pass, detached). weight: w (None: see
+    response: int64, index of the response in the micro-batch. fresh: whether the trained version sampled the
+    token. old: log-probability before the update (None: this forward pass, detached). weight: w (None: by
     ``correction_weight``). reference: log-probability under the initial model (None: no KL term).
     """
 
@@ -46,7 +55,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenTerms:
-    """The loss's parts per token, [N]: policy and kl are minimised, entropy (unscaled H) is rewarded."""
+    """The terms of the loss per token, [N]: policy and kl are minimised, unscaled entropy is maximised."""
 
     policy: Tensor
     entropy: Tensor
@@ -55,7 +64,7 @@ class TokenTerms:
     weight: Tensor
 
     def total(self, objective: Objective) -> Tensor:
-        """Summed loss; divide by T."""
+        """Return the summed loss, to be divided by T."""
         loss = self.policy
         if objective.alpha:
             loss = loss - objective.alpha * self.entropy
@@ -65,7 +74,7 @@ class TokenTerms:
 
 
 def token_terms(logprobs: Tensor, entropy: Tensor, tokens: Tokens, objective: Objective) -> TokenTerms:
-    """The loss's parts from log-probabilities and entropies [N] (nats, at the sampling temperature)."""
+    """Return the terms of log-probabilities and entropies [N] (nats, at the sampling temperature)."""
     old = logprobs.detach() if tokens.old is None else tokens.old
     if objective.correction == "none":
         ratio = _exp(logprobs - tokens.behaviour)
@@ -79,7 +88,7 @@ def token_terms(logprobs: Tensor, entropy: Tensor, tokens: Tokens, objective: Ob
 
 
 def correction_weight(old: Tensor, tokens: Tokens, objective: Objective) -> Tensor:
-    """w = f(old / mu), [N], without gradient; ``old`` is log-probability just before the update, [N].
+    """Return w = f(old / mu), [N], without gradient; ``old`` is the log-probability before the update, [N].
 
     ``tis``: truncated importance sampling. ``icepop``: two-sided mask. ``sequence``: two-sided mask on the
     geometric mean over each response, for which ``tokens`` must hold whole responses.
@@ -97,7 +106,7 @@ def correction_weight(old: Tensor, tokens: Tokens, objective: Objective) -> Tens
 
 
 def _response_means(values: Tensor, response: Tensor) -> Tensor:
-    """Mean of ``values`` per response, indexed by response."""
+    """Return the mean of ``values`` of each response."""
     size = int(response.max()) + 1 if len(response) else 0
     sums = values.new_zeros(size).index_add_(0, response, values)
     counts = values.new_zeros(size).index_add_(0, response, torch.ones_like(values))
@@ -105,8 +114,10 @@ def _response_means(values: Tensor, response: Tensor) -> Tensor:
 
 
 def _reference_kl(logprobs: Tensor, tokens: Tokens) -> Tensor:
-    """k3 = exp(ref - theta) - (ref - theta) - 1: never negative, unbiased for KL(theta | ref) on theta's
-    samples (Schulman, "Approximating KL divergence")."""
+    """Return k3 = exp(ref - theta) - (ref - theta) - 1, an estimate of KL(theta | ref) on theta's samples.
+
+    Never negative and unbiased (Schulman, "Approximating KL divergence").
+    """
     if tokens.reference is None:
         return torch.zeros_like(logprobs)
     gap = tokens.reference - logprobs
@@ -121,7 +132,7 @@ def _exp(log_ratio: Tensor) -> Tensor:
 def token_sums(
     terms: TokenTerms, logprobs: Tensor, tokens: Tokens, objective: Objective
 ) -> tuple[Tensor, Tensor]:
-    """``SUMS`` over the tokens, float64 [len(SUMS)], and the largest gap on a fresh token, a scalar."""
+    """Return ``SUMS`` over the tokens, float64 [len(SUMS)], and the largest gap on a fresh token."""
     gap = torch.where(tokens.fresh, logprobs - tokens.behaviour, 0.0)
     columns = {
         "tokens": torch.ones_like(logprobs),

@@ -1,4 +1,4 @@
-"""Token-budget micro-batches, balanced over ranks. Pure: sequence lengths in, rows of indices out."""
+"""Cut token-budget micro-batches and balance them over ranks. Pure: lengths in, rows of indices out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MicroBatch = tuple[Row, ...]
 
 
 def balance(costs: Sequence[float], bins: int) -> list[list[int]]:
-    """Spread items over bins so that the largest sum is small: longest first, each to the emptiest bin.
+    """Spread items over bins so that the largest sum is small: largest first, each into the emptiest bin.
 
     At most 4/3 of the optimum (Graham 1969). Deterministic: ties go to the lower index.
     """
@@ -26,7 +26,7 @@ def balance(costs: Sequence[float], bins: int) -> list[list[int]]:
 
 
 def padded_micro_batches(lengths: Sequence[int], budget: int) -> list[MicroBatch]:
-    """One sequence a row, rows of similar length together, rows x longest <= budget.
+    """Put one sequence in a row and rows of similar length together, with rows x longest <= budget.
 
     A sequence longer than the budget gets a micro-batch of its own.
     """
@@ -41,7 +41,7 @@ def padded_micro_batches(lengths: Sequence[int], budget: int) -> list[MicroBatch
 
 
 def packed_micro_batches(lengths: Sequence[int], budget: int, row: int) -> list[MicroBatch]:
-    """Several sequences a row of at most ``row`` tokens, similar rows together, within the budget."""
+    """Put several sequences in a row of at most ``row`` tokens, similar rows together, within the budget."""
     rows = pack_rows(lengths, row)
     totals = [sum(lengths[i] for i in members) for members in rows]
     return [
@@ -50,7 +50,7 @@ def packed_micro_batches(lengths: Sequence[int], budget: int, row: int) -> list[
 
 
 def pack_rows(lengths: Sequence[int], row: int) -> list[Row]:
-    """First-fit decreasing: each sequence to the first row with room; a longer one gets its own row."""
+    """Pack by first-fit decreasing; a sequence longer than ``row`` gets a row of its own."""
     rows: list[list[int]] = []
     room: list[int] = []
     for item in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):

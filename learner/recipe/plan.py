@@ -1,6 +1,6 @@
-"""StepPlan: all that the ranks are told about one step, as data, without a token in it. Pure.
+"""StepPlan: one step for the ranks, as data without tokens. Pure.
 
-The coordinator plans from group summaries; each rank fetches the bodies of its own groups by index.
+The coordinator plans from group summaries; each rank fetches the bodies of its groups by index.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from learner.recipe.packing import balance, packed_micro_batches, padded_micro_b
 
 @dataclass(frozen=True, slots=True)
 class ResponseRef:
-    """One response to train on: where it is in the batch, and A, one value for all of its tokens."""
+    """One response to train on: its place in the batch, and A, one value for all of its tokens."""
 
     group: int
     rollout: int
@@ -26,13 +26,12 @@ class ResponseRef:
 
 Row = tuple[ResponseRef, ...]
 MicroBatch = tuple[Row, ...]
-"""Rows of one forward and backward pass. Empty: a pass of weight 0, so that all ranks run the same number."""
+"""Rows of one forward and backward pass. Empty: a pass of weight 0, so that all ranks run equally many."""
 
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """One optimizer step. tokens: T, over all ranks. shards: micro-batches of each data-parallel rank,
-    equally many."""
+    """One optimizer step. tokens: T over all ranks. shards: equally many micro-batches per data shard."""
 
     tokens: int
     shards: tuple[tuple[MicroBatch, ...], ...]
@@ -54,7 +53,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One training step. flat: indices of groups left out because they teach nothing."""
+    """One training step. flat: indices of the groups left out, whose rewards are all equal."""
 
     step: int
     lr: float
@@ -68,7 +67,7 @@ class StepPlan:
         return sum(batch.tokens for batch in self.mini_batches)
 
     def groups_of(self, shard: int) -> tuple[int, ...]:
-        """Indices of the groups whose bodies a data-parallel rank needs, each once, in order of use."""
+        """Return the groups whose bodies a data shard needs, by index, each once, in order of use."""
         batches = chain.from_iterable(mini.shards[shard] for mini in self.mini_batches)
         return tuple(dict.fromkeys(item.group for batch in batches for row in batch for item in row))
 
@@ -81,7 +80,7 @@ class Layout:
     packed_row: int | None
 
     def cut(self, lengths: Sequence[int]) -> list[tuple[tuple[int, ...], ...]]:
-        """Micro-batches of rows of indices into ``lengths``."""
+        """Cut micro-batches: rows of indices into ``lengths``."""
         if self.packed_row is None:
             return padded_micro_batches(lengths, self.budget)
         return packed_micro_batches(lengths, self.budget, self.packed_row)
@@ -113,7 +112,7 @@ def plan_step(
 
 
 def counted_tokens(group: GroupSummary, rollout: int) -> int:
-    """Tokens of one response in T: sampled ones, none if its grader failed."""
+    """Return a response's tokens in T: the sampled ones, or none if its grader failed."""
     return 0 if group.verdicts[rollout] == "error" else group.lengths[rollout] - group.forced[rollout]
 
 
@@ -131,7 +130,7 @@ def _objective(config: LearnerConfig, alpha: float, temperature: float) -> Objec
 
 
 def _mini_batches(kept: list[int], groups: Sequence[GroupSummary], updates: int) -> list[list[int]]:
-    """Whole groups, about equally many tokens each; fewer mini-batches than asked if groups are too few."""
+    """Split into mini-batches of whole groups and about equally many tokens, at most one per group."""
     count = min(updates, len(kept))
     if count <= 1:
         return [kept] if kept else []

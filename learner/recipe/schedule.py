@@ -1,7 +1,7 @@
-"""The context-length schedule: which rules hold at which step. Pure: a step in, a stage out.
+"""The schedule of stages: which settings apply at which step. Pure.
 
 A stage may change the response limit, group size, batch, mini-batches, temperature, learning rate, clip,
-entropy controller, KL, and the data's pass-rate range and mixture. The entropy coefficient carries over.
+entropy controller, KL, and the data's pass-rate range and mixture. The entropy coefficient is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rewards.settings import Settings
 
 
 class StageConfig(Settings):
-    """One stage. Fields left at none keep the value of ``learner`` (or of the data) for its whole length."""
+    """One stage. Fields that are none take the value of ``learner`` or ``buffer``."""
 
     steps: int | None = Field(None, ge=1)
     """Length in steps; none: to the end of the run (only the last stage)."""
@@ -28,7 +28,7 @@ class StageConfig(Settings):
     group_size: int = Field(ge=2)
     """Responses per prompt (G)."""
     temperature: float = Field(1.0, gt=0)
-    """Of sampling; the learner divides its logits by the same number."""
+    """Sampling temperature; the learner divides its logits by it too."""
     updates_per_batch: int | None = Field(None, ge=1)
     """Optimizer steps per batch in this stage."""
     lr: float | None = Field(None, ge=0)
@@ -60,10 +60,10 @@ class StageConfig(Settings):
 
 
 class Schedule:
-    """Which stage holds at which step, and the learner's settings in it."""
+    """The stage of each step, and the learner's settings in it."""
 
     def __init__(self, stages: Sequence[StageConfig], learner: LearnerConfig) -> None:
-        """Raises ValueError naming the stage if only-the-last-may-be-endless does not hold."""
+        """Raises ValueError if any stage but the last has no length."""
         if not stages:
             raise ValueError("stages: at least one stage is needed")
         for index, stage in enumerate(stages[:-1]):
@@ -74,34 +74,34 @@ class Schedule:
         self._learners = tuple(_resolve(stage, learner) for stage in stages)
 
     def index(self, step: int) -> int:
-        """The stage of step ``step``; steps beyond the schedule belong to its last stage."""
+        """Return the stage of a step by index; steps beyond the schedule belong to its last stage."""
         return bisect_right(self._starts, step) - 1
 
     def sampled_at(self, step: int, staleness: int) -> int:
-        """The last stage whose groups may be sampled with the weights that step ``step`` trains."""
+        """Return the last stage whose groups may be sampled with the weights that step ``step`` trains."""
         return self.index(step + staleness)
 
     def stage(self, step: int) -> StageConfig:
-        """The rules by which the groups of this step are sampled."""
+        """Return the stage of a step."""
         return self.stages[self.index(step)]
 
     def learner(self, step: int) -> LearnerConfig:
-        """The learner's settings at this step, the stage's changes applied."""
+        """Return the learner's settings at a step, with the stage's own in their place."""
         return self._learners[self.index(step)]
 
     def start(self, index: int) -> int:
-        """First step of a stage."""
+        """Return the first step of a stage."""
         return self._starts[index]
 
     @property
     def length(self) -> int | None:
-        """Steps of the whole schedule; None: endless."""
+        """Number of steps; None: endless."""
         last = self.stages[-1].steps
         return None if last is None else self._starts[-1] + last
 
     @property
     def warnings(self) -> list[str]:
-        """What the paper advises against, by stage."""
+        """Warnings about stages with settings that the paper advises against."""
         return [
             f"stages[{index}]: {learner.updates_per_batch} updates a batch speed up the collapse of entropy "
             "and may make its controller unstable (Skywork-OR1); learner.updates_per_batch=1 is the recipe"
@@ -115,7 +115,7 @@ class Schedule:
         return any(learner.kl > 0 for learner in self._learners)
 
     def check(self, prompt_limit: int, positions: int | None) -> None:
-        """Raises ValueError naming the stage whose prompt plus response exceeds the model's positions."""
+        """Raise ValueError for a stage that exceeds the model's positions or has too few prompts a step."""
         for index, stage in enumerate(self.stages):
             if positions is not None and prompt_limit + stage.response_limit > positions:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""What an update measured: sums over tokens, added up over micro-batches and ranks. Pure, no torch."""
+"""Statistics of an update: sums over tokens, added up over micro-batches and ranks. Pure, no torch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SUMS = (
     "mismatch",
 )
 """Sums over response tokens. policy, entropy, kl: terms of the loss, unscaled. clip_low, clip_high: tokens
-whose gradient the clip cut. fresh: tokens sampled by the version being trained; over these, gap is
+whose gradient the clip removed. fresh: tokens sampled by the version being trained; of these, gap is
 |log theta - log mu| and mismatch the k3 estimate of KL(mu | theta)."""
 
 
 @dataclass
 class RankStats:
-    """One rank's share of a step. updates: (gradient norm, applied) per mini-batch. seconds: by phase."""
+    """One rank's part of a step. updates: (gradient norm, applied) per mini-batch. seconds: by phase."""
 
     seconds: dict[str, float]
     sums: list[float] = field(default_factory=lambda: [0.0] * len(SUMS))
@@ -64,7 +64,7 @@ class StepStats:
 
     @classmethod
     def merge(cls, ranks: Sequence[RankStats]) -> StepStats:
-        """Sums are added; of seconds and memory the worst rank counts; updates are the same on all."""
+        """Add the sums, take the slowest rank's seconds and the largest memory; updates are equal on all."""
         sums = dict(
             zip(
                 SUMS,

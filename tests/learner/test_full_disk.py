@@ -22,9 +22,9 @@ from helpers.limits import limited
 from learner.checkpoint.checkpoint import CheckpointError, Checkpoints
 from learner.checkpoint.hf_files import tensor_writer
 from learner.config import CheckpointConfig, LearnerConfig
+from learner.coordinator.checkpointer import Checkpointer
 from learner.coordinator.hooks import LearnerHooks
 from learner.coordinator.loop import Learner
-from learner.coordinator.saver import Saver
 from learner.memory import ModelShape, checkpoint_bytes, model_shape
 from learner.recipe.schedule import Schedule, StageConfig
 
@@ -148,12 +148,12 @@ def test_a_checkpoint_without_room_is_refused_with_both_sizes(
         shape=ModelShape(parameters=1 << 28, layers=1, hidden=1, intermediate=1, vocabulary=1)
     )
     buffer: Any = None
-    saver = Saver(Checkpoints(tmp_path, CheckpointConfig()), buffer, ranks, LearnerHooks())
+    checkpointer = Checkpointer(Checkpoints(tmp_path, CheckpointConfig()), buffer, ranks, LearnerHooks())
     if fits:
-        saver.check_room()
+        checkpointer.check_room()
         return
     with pytest.raises(CheckpointError, match=r"takes about 4\.00 GiB, 0\.00 GiB are free: make room"):
-        saver.check_room()
+        checkpointer.check_room()
 
 
 def test_a_checkpoint_is_within_10_percent_of_its_estimated_size(make_run: MakeRun) -> None:

@@ -1,21 +1,28 @@
-"""Saver: write checkpoints of the ranks, the coordinator and the buffer."""
+"""Checkpointer: save and restore the ranks, the coordinator and the buffer's record of what was trained."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import asdict
+from typing import Any
+
+import structlog
 
 from buffer.records.versions import PolicyVersion
 from buffer.store.learner_side import LearnerBuffer
-from learner.checkpoint.checkpoint import CheckpointError, Checkpoints
+from learner.checkpoint.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from learner.checkpoint.reshard import to_universal
 from learner.coordinator.hooks import LearnerHooks
 from learner.coordinator.rank_group import RankGroup
+from learner.coordinator.resume import check_resume
 from learner.coordinator.state import LearnerState
 from learner.memory import checkpoint_bytes
 
+log = structlog.get_logger()
 
-class Saver:
-    """Writes the run's checkpoints."""
+
+class Checkpointer:
+    """Writes the run's checkpoints and restores from them."""
 
     def __init__(
         self,
@@ -60,3 +67,26 @@ class Saver:
             checkpoint.write_state(saved | self._hooks.checkpoint_state())
         self._buffer.checkpoint_durable(lineage, step)
         self.saved, self.postponed = state.version, False
+
+    def restore(self, checkpoint: Checkpoint) -> tuple[LearnerState, dict[str, list[str]]]:
+        """Restore the ranks; return the coordinator's state and the recently trained groups.
+
+        Raises CheckpointError and ResumeRefused.
+        """
+        checkpoint.verify()
+        saved = checkpoint.state()
+        self._restore_ranks(checkpoint, saved)
+        return LearnerState.from_dict(saved["learner"]), saved["ledger"]
+
+    def _restore_ranks(self, checkpoint: Checkpoint, saved: dict[str, Any]) -> None:
+        """Restore the ranks; convert the checkpoint first if another number of ranks wrote it."""
+        config, ranks = self._ranks.config, saved["config"]["ranks"]
+        for name, (old, new) in check_resume(saved, config, self._ranks.shape).items():
+            log.info("setting changed by the resume", setting=f"learner.{name}", saved=old, now=new)
+        if ranks == config.ranks or config.zero_stage == 0:
+            self._ranks.restore(checkpoint.engine)
+            return
+        target = self._checkpoints.root / ".staging" / f"universal-{checkpoint.version}"
+        log.info("checkpoint converted", saved_ranks=ranks, ranks=config.ranks)
+        self._ranks.restore(to_universal(checkpoint.engine, target, config.save_timeout))
+        shutil.rmtree(target)
