@@ -131,7 +131,7 @@ class LearnerBuffer:
             if reply[0] == b"behind":
                 self._replay_commits(lineage, step, int(reply[1]))
                 continue
-            if reply[0] == b"short":
+            if reply[0] == b"not_ready":
                 return self._not_ready(lineage, step, [int(value) for value in reply[1:]])
             rows = [(row[0].decode(), row[1].decode(), _readable(row[2])) for row in reply[1:]]
             invalid = self._invalid(rows)

@@ -1,28 +1,30 @@
--- What every function uses: the run's settings, a group's record, the books and the bells.
--- KEYS[1] is the run's name space; ARGV[1] the incarnation the caller knows ('' if none).
+-- What all functions use: the run's settings, groups' records, the books, admission and the channels.
+-- KEYS[1] is the run's namespace; ARGV[1] the incarnation that the caller knows ('' if none).
 
 local SCHEMA = '1'
-local SLOT = 8589934592 -- 2^33: a pending group's score is step * SLOT + arrival, so it sorts by deadline, then age
+local SLOT = 8589934592 -- 2^33: a pending group's score is step * SLOT + arrival: it sorts by deadline, then arrival
 
 -- A group's record: a msgpack array with these positions.
 local PLACE, STAGE, STEP, ATTEMPT, ACTOR, SOURCE, LINEAGE, NEWEST, BODY = 1, 2, 3, 4, 5, 6, 7, 8, 9
--- PLACE is one of these; STEP is that of the oldest token; LINEAGE and NEWEST name its newest token's version
--- (while in flight, LINEAGE is that of the lease); ATTEMPT is the unique name of the copy that is being sampled
--- or that won; BODY says whether its body is stored. A group that ended keeps PLACE and ATTEMPT for a while, to answer
--- late copies.
-local FLYING, PENDING, CLAIMED, TRAINED, REJECTED, DROPPED = 'in_flight', 'pending', 'claimed', 'trained',
+-- PLACE: see below. STEP: that of the oldest token. LINEAGE, NEWEST: version of the newest token (in flight, LINEAGE
+-- is that of the lease). ATTEMPT: unique name of the copy that is being sampled, or that won. BODY: whether the body is
+-- stored. A group that ended keeps its record for a while, to answer late copies.
+
+-- The places (buffer/rules/places.py has the table of what moves a group between them).
+local IN_FLIGHT, PENDING, CLAIMED, TRAINED, REJECTED, DROPPED = 'in_flight', 'pending', 'claimed', 'trained',
     'rejected', 'dropped'
 
 local function fail(code, text)
     error({ err = code .. ' ' .. text })
 end
 
+-- Returns the run's settings and the keys that most functions use; fails if Redis does not have the run.
 local function load_run(keys, args)
     local run = keys[1]
     local row = redis.call('HMGET', run .. ':control', 'incarnation', 'lineage', 'next', 'staleness', 'steps',
         'stages', 'stopping', 'reject_limit', 'schema', 'begun', 'paused', 'epoch', 'draw_floor')
     if not row[1] then fail('LOST', 'this Redis knows nothing of the run') end
-    if args[1] ~= '' and args[1] ~= row[1] then fail('LOST', 'the run was begun anew in this Redis') end
+    if args[1] ~= '' and args[1] ~= row[1] then fail('LOST', 'the run was created again in this Redis') end
     if row[9] ~= SCHEMA then fail('SCHEMA', 'the run was begun with schema ' .. row[9] .. ', this is ' .. SCHEMA) end
     return {
         run = run, control = run .. ':control', books = run .. ':books', groups = run .. ':groups',
@@ -30,7 +32,7 @@ local function load_run(keys, args)
         lineage = tonumber(row[2]), next = tonumber(row[3]), staleness = tonumber(row[4]),
         steps = tonumber(row[5]), stages = cmsgpack.unpack(row[6]), stopping = row[7],
         reject_limit = tonumber(row[8]), begun = tonumber(row[10]), paused = row[11] == '1', epoch = row[12],
-        draw_floor = tonumber(row[13] or '0'), [FLYING] = {}, [PENDING] = {},
+        draw_floor = tonumber(row[13] or '0'), [IN_FLIGHT] = {}, [PENDING] = {},
     }
 end
 
@@ -42,8 +44,7 @@ local function fence(run, lineage)
     end
 end
 
--- Registers a function of the library: `work(run, args)`, with the run loaded. By default it works above the memory
--- limit.
+-- Registers a function of the library, `work(run, args)`. By default it may be called above the memory limit.
 local function define(name, work, flags)
     redis.register_function {
         function_name = 'magicrl_v' .. SCHEMA .. '_' .. name, flags = flags or { 'allow-oom' },
@@ -53,7 +54,7 @@ end
 
 local function define_view(name, work) define(name, work, { 'no-writes' }) end
 
--- What the learner alone may do. ARGV goes on with its lineage and, mostly, a step.
+-- Registers a function for the learner of the current lineage. ARGV continues with its lineage and usually a step.
 local function define_learner(name, work)
     define(name, function(run, args)
         fence(run, args[2])
@@ -65,36 +66,36 @@ local function key(run, name, part)
     return part and run.run .. ':' .. name .. ':' .. part or run.run .. ':' .. name
 end
 
--- Keys by stage, put together once in a call.
+-- Keys by stage, each built once in a call.
 local function staged(run, name, stage)
     local known = run[name]
     known[stage] = known[stage] or key(run, name, stage)
     return known[stage]
 end
 
-local function flying(run, stage) return staged(run, FLYING, stage) end
-local function pending(run, stage) return staged(run, PENDING, stage) end
+local function in_flight_key(run, stage) return staged(run, IN_FLIGHT, stage) end
+local function pending_key(run, stage) return staged(run, PENDING, stage) end
 local function body_key(run, id, attempt) return run.run .. ':body:' .. id .. ':' .. attempt end
 
-local PIECE = 1000 -- an even number of words: `unpack` bears only some thousands
+local CHUNK = 1000 -- arguments in one call, an even number: `unpack` fails beyond a few thousand
 
--- Calls `command` with all `words`, on the key `name` if there is one.
-local function bulk(command, words, name)
-    for from = 1, #words, PIECE do
-        local to = math.min(from + PIECE - 1, #words)
+-- Calls `command` with all of `arguments`, on the key `name` if given.
+local function bulk(command, arguments, name)
+    for from = 1, #arguments, CHUNK do
+        local to = math.min(from + CHUNK - 1, #arguments)
         if name then
-            redis.call(command, name, unpack(words, from, to))
+            redis.call(command, name, unpack(arguments, from, to))
         else
-            redis.call(command, unpack(words, from, to))
+            redis.call(command, unpack(arguments, from, to))
         end
     end
 end
 
--- Values of the hash `name`, in the order of `fields`; false where there is none.
+-- Returns the values of the hash `name` in the order of `fields`; false where there is none.
 local function read_fields(name, fields)
     local values = {}
-    for from = 1, #fields, PIECE do
-        local some = redis.call('HMGET', name, unpack(fields, from, math.min(from + PIECE - 1, #fields)))
+    for from = 1, #fields, CHUNK do
+        local some = redis.call('HMGET', name, unpack(fields, from, math.min(from + CHUNK - 1, #fields)))
         for i = 1, #some do values[from + i - 1] = some[i] end
     end
     return values
@@ -107,15 +108,15 @@ local function read_groups(run, ids)
 end
 
 local function write_groups(run, ids, groups)
-    local words = {}
+    local fields = {}
     for i, id in ipairs(ids) do
-        words[2 * i - 1], words[2 * i] = id, cmsgpack.pack(groups[i])
+        fields[2 * i - 1], fields[2 * i] = id, cmsgpack.pack(groups[i])
     end
-    bulk('HSET', words, run.groups)
+    bulk('HSET', fields, run.groups)
 end
 
--- Those groups, with their ids, for which `fits` holds; unknown ones left out.
-local function choose(ids, groups, fits)
+-- Returns the known groups for which `fits` is true, with their ids.
+local function select_groups(ids, groups, fits)
     local some, chosen = {}, {}
     for i, id in ipairs(ids) do
         if groups[i] and fits(groups[i]) then some[#some + 1], chosen[#chosen + 1] = id, groups[i] end
@@ -130,7 +131,7 @@ end
 
 local function write_group(run, id, group) redis.call('HSET', run.groups, id, cmsgpack.pack(group)) end
 local function count(run, field, by) return redis.call('HINCRBY', run.books, field, by or 1) end
-local function ring(run, bell, text) redis.call('PUBLISH', key(run, 'bell', bell), text) end
+local function notify(run, channel, text) redis.call('PUBLISH', key(run, 'bell', channel), text) end
 
 -- Stages: flat triples {first step, batch, group size, ...}; index 0 is the first stage.
 local function stage_count(run) return #run.stages / 3 end
@@ -144,7 +145,7 @@ local function stage_of(run, step)
     return stage
 end
 
--- Groups that steps `from` to `to` take of `stage`.
+-- Returns how many groups of `stage` the steps `from` to `to` train.
 local function capacity(run, stage, from, to)
     local first = math.max(from, first_step(run, stage))
     local last = to
@@ -154,15 +155,15 @@ local function capacity(run, stage, from, to)
 end
 
 local function pending_until(run, stage, step)
-    return redis.call('ZCOUNT', pending(run, stage), '-inf', '(' .. string.format('%.0f', (step + 1) * SLOT))
+    return redis.call('ZCOUNT', pending_key(run, stage), '-inf', '(' .. string.format('%.0f', (step + 1) * SLOT))
 end
 
--- Unclaimed groups of `stage` whose oldest token is from `step` or before.
+-- Returns how many unclaimed groups of `stage` have an oldest token from `step` or before.
 local function unclaimed(run, stage, step)
-    return redis.call('ZCOUNT', flying(run, stage), '-inf', step) + pending_until(run, stage, step)
+    return redis.call('ZCOUNT', in_flight_key(run, stage), '-inf', step) + pending_until(run, stage, step)
 end
 
--- How many more groups of `stage` may have `step` as their oldest (see admission.py).
+-- Returns how many more groups of `stage` may have an oldest token from `step` (see buffer/rules/admission.py).
 local function room(run, stage, step)
     local least = math.huge
     for version = step, math.max(run.next, step) do
@@ -172,7 +173,7 @@ local function room(run, stage, step)
     return least
 end
 
--- Whether tokens of (lineage, step) may be trained on in the current lineage (see versions.Ancestry).
+-- Returns whether tokens of (lineage, step) may be trained on in the current lineage (see buffer/records/versions.py).
 local function valid(run, lineage, step)
     if tonumber(lineage) == run.lineage then return run.lineage > 0 end
     local limit = tonumber(redis.call('HGET', key(run, 'ancestry'), lineage) or '-2')
@@ -180,18 +181,18 @@ local function valid(run, lineage, step)
 end
 
 local function leave_place(run, id, group)
-    if group[PLACE] == FLYING then
-        redis.call('ZREM', flying(run, group[STAGE]), id)
+    if group[PLACE] == IN_FLIGHT then
+        redis.call('ZREM', in_flight_key(run, group[STAGE]), id)
         if group[ACTOR] == '' then redis.call('ZREM', run.lost, id) end
     elseif group[PLACE] == PENDING then
-        redis.call('ZREM', pending(run, group[STAGE]), id)
+        redis.call('ZREM', pending_key(run, group[STAGE]), id)
     end
 end
 
--- A group leaves its place for good: nothing of it stays but what answers a late copy.
-local function forget_work(run, id, group)
+-- Removes the group from its place and forgets its progress.
+local function end_work(run, id, group)
     leave_place(run, id, group)
-    if group[PLACE] == FLYING then redis.call('HDEL', run.progress, id) end
+    if group[PLACE] == IN_FLIGHT then redis.call('HDEL', run.progress, id) end
 end
 
 local function delete_bodies(run, ids, groups)
@@ -205,8 +206,9 @@ local function delete_bodies(run, ids, groups)
     bulk('HDEL', ids, run.summaries)
 end
 
+-- Ends the group in `place`; only the record stays, which rejects late copies.
 local function finish(run, id, group, place)
-    forget_work(run, id, group)
+    end_work(run, id, group)
     delete_bodies(run, { id }, { group })
     group[PLACE] = place
     write_group(run, id, group)
@@ -214,15 +216,15 @@ local function finish(run, id, group, place)
     count(run, place)
 end
 
--- The prompt may be drawn again in this epoch.
-local function rejoin(run, id, group)
+-- Lets the prompt be drawn again in this epoch.
+local function return_prompt(run, id, group)
     local prompt = string.match(id, '^%d+%.(%d+)%.')
     local moved = redis.call('SMOVE', key(run, 'drawn', group[SOURCE]), key(run, 'ready', group[SOURCE]), prompt)
     if moved == 1 then redis.call('HINCRBY', key(run, 'left'), group[SOURCE], 1) end
 end
 
--- What would happen again is not tried again in the same epoch.
-local FINAL = { ['straggler deadline'] = true, corrupt = true, oversize = true, ['grading error'] = true }
+-- Reasons that would recur: the prompt is not drawn again in this epoch.
+local RECURRING = { ['straggler deadline'] = true, corrupt = true, oversize = true, ['grading error'] = true }
 
 local function sampled_tokens(run, id)
     local beat = redis.call('HGET', run.progress, id)
@@ -234,5 +236,5 @@ local function drop(run, id, group, reason, tokens)
     finish(run, id, group, DROPPED)
     count(run, 'dropped:' .. reason)
     if tokens > 0 then count(run, 'dropped_tokens:' .. reason, tokens) end
-    if not FINAL[reason] then rejoin(run, id, group) end
+    if not RECURRING[reason] then return_prompt(run, id, group) end
 end

@@ -1,7 +1,7 @@
--- The prompt pool as a whole: filled, moved between its states, restored.
+-- The whole prompt pool: fill it, move prompts between its states, restore it.
 
 -- ARGV: incarnation, source, weight, then per prompt its id and its prior pass rate ('' if unknown).
--- A prompt that the pool knows already stays where it is.
+-- Prompts that the pool knows keep their state. Returns how many were added.
 define('fill', function(run, args)
     local added = 0
     local source = args[2]
@@ -16,8 +16,8 @@ define('fill', function(run, args)
     return added
 end)
 
--- ARGV: incarnation, source, standing (ready, drawn, resting, retired), until epoch, then prompts. Moves prompts
--- that the pool knows; groups that were started go on.
+-- ARGV: incarnation, source, state (ready, drawn, resting, retired), until epoch, then prompts. Moves the prompts that
+-- the pool knows; groups that were started are not affected. Returns how many moved.
 define('place', function(run, args)
     local source, moved = args[2], 0
     local states = { 'ready', 'drawn', 'retired' }
@@ -36,7 +36,7 @@ define('place', function(run, args)
     return moved
 end)
 
--- ARGV: incarnation, rules, then per source its name and weight. The next draw begins an epoch by these weights.
+-- ARGV: incarnation, rules, then per source its name and weight. The next draw begins an epoch with these weights.
 define('enter_stage', function(run, args)
     redis.call('HSET', run.control, 'prompt_rules', args[2])
     for i = 3, #args, 2 do redis.call('HSET', key(run, 'weight'), args[i], args[i + 1]) end

@@ -1,6 +1,7 @@
--- The prompt pool: which prompt is drawn next, and the lease that gives it to a generator.
--- Per data source: `ready` (may be drawn), `drawn` (was, in this pass), `resting` (until an epoch), `retired`.
--- `left` holds the draws a source has left in this epoch, `quota` what it began with, `weight` draws per prompt.
+-- Draw prompts from the pool and lease them to generators.
+-- Sets by data source: `ready` (may be drawn), `drawn` (in this pass), `resting` (until an epoch), `retired`.
+-- Numbers by data source: `left` (draws left in this epoch), `quota` (draws in the whole epoch), `weight` (draws per
+-- prompt).
 
 local function eligible(run, source)
     return redis.call('SCARD', key(run, 'ready', source)) + redis.call('SCARD', key(run, 'drawn', source))
@@ -13,18 +14,18 @@ local function move_back(run, source, prompts, counter)
     return #prompts
 end
 
-local WAKE_AT_ONCE = 1000 -- bounds what one call may take; the rest wakes with a later epoch
+local WAKE_CHUNK = 1000 -- bounds the duration of one call; the rest wakes in a later epoch
 
 local function wake(run, source, epoch)
     local resting = key(run, 'resting', source)
-    local due = redis.call('ZRANGEBYSCORE', resting, '-inf', epoch, 'LIMIT', 0, WAKE_AT_ONCE)
+    local due = redis.call('ZRANGEBYSCORE', resting, '-inf', epoch, 'LIMIT', 0, WAKE_CHUNK)
     if #due > 0 then redis.call('ZREM', resting, unpack(due)) end
     move_back(run, source, due, 'prompts_woken')
 end
 
--- With too few prompts for the batches in flight, resting ones return, then retired ones.
+-- Recalls resting prompts, then retired ones, if there are too few for the batches in flight.
 local function refill(run, source, missing)
-    missing = math.min(missing, WAKE_AT_ONCE)
+    missing = math.min(missing, WAKE_CHUNK)
     local popped, members = redis.call('ZPOPMIN', key(run, 'resting', source), missing), {}
     for i = 1, #popped, 2 do members[#members + 1] = popped[i] end
     missing = missing - move_back(run, source, members, 'prompts_recalled_resting')
@@ -35,16 +36,16 @@ local function refill(run, source, missing)
     return missing
 end
 
--- A number for each source: `weight`, `quota` or `left`.
-local function by_source(run, name)
+-- Returns a number for each source: `weight`, `quota` or `left`.
+local function read_by_source(run, name)
     local flat, numbers = redis.call('HGETALL', key(run, name)), {}
     for i = 1, #flat, 2 do numbers[flat[i]] = tonumber(flat[i + 1]) end
     return numbers
 end
 
--- Starts the next epoch; false if there is nothing left to draw.
+-- Starts the next epoch; returns false if there is nothing left to draw.
 local function next_epoch(run)
-    local epoch, sources, total = redis.call('HINCRBY', run.control, 'epoch', 1), by_source(run, 'weight'), 0
+    local epoch, sources, total = redis.call('HINCRBY', run.control, 'epoch', 1), read_by_source(run, 'weight'), 0
     run.epoch = tostring(epoch)
     for source in pairs(sources) do
         wake(run, source, epoch)
@@ -67,7 +68,7 @@ local function next_epoch(run)
     return any
 end
 
--- The source that is furthest behind its share of the epoch, so that every batch has the mixture's proportions.
+-- Returns the source that is furthest behind its share of the epoch, so that each batch has the mixture's proportions.
 local function next_source(run)
     local best, share = nil, 0
     for source, left in pairs(run.left) do
@@ -80,7 +81,7 @@ end
 local function pop(run, source)
     local ready, drawn = key(run, 'ready', source), key(run, 'drawn', source)
     local prompt = redis.call('SPOP', ready)
-    if not prompt and redis.call('EXISTS', drawn) == 1 then -- the next pass over the source
+    if not prompt and redis.call('EXISTS', drawn) == 1 then -- begin the next pass over the source
         redis.call('RENAME', drawn, ready)
         prompt = redis.call('SPOP', ready)
     end
@@ -94,7 +95,7 @@ local function pop(run, source)
     return prompt
 end
 
--- The next prompt and its source; nil if the pool is exhausted.
+-- Returns the next prompt and its source; nil if the pool is exhausted.
 local function draw(run)
     local turns = 0
     while true do
@@ -109,8 +110,8 @@ local function draw(run)
     end
 end
 
--- Draws of one prompt within one epoch are numbered on, from 0 or, in a run restored from a snapshot, from a
--- number that no lost group had.
+-- Returns the number of a prompt's draw within the epoch. It starts at 0, or in a restored run at a number that no
+-- lost group had.
 local function number_draw(run, prompt)
     local draws = key(run, 'draws')
     local last, n = string.match(redis.call('HGET', draws, prompt) or '', '^(%d+):(%d+)$')
@@ -119,27 +120,27 @@ local function number_draw(run, prompt)
     return n
 end
 
--- A new group of `stage` for the holder; nil if the pool is exhausted.
-local function start(run, holder, stage)
+-- Starts a group of `stage`; returns nil if the pool is exhausted.
+local function start(run, actor, stage)
     local prompt, source = draw(run)
     if not prompt then return nil end
     local id = run.epoch .. '.' .. prompt .. '.' .. number_draw(run, prompt)
-    redis.call('ZADD', flying(run, stage), holder.step, id)
-    return id, { FLYING, stage, holder.step, '', holder.actor, source, holder.lineage, 0, false }
+    redis.call('ZADD', in_flight_key(run, stage), actor.step, id)
+    return id, { IN_FLIGHT, stage, actor.step, '', actor.name, source, actor.lineage, 0, false }
 end
 
--- A group whose lease was lost keeps its place.
-local function reissue(run, holder, id)
+-- Leases a group again whose lease was lost; it keeps its place.
+local function reissue(run, actor, id)
     local group = read_group(run, id)
     redis.call('ZREM', run.lost, id)
     redis.call('HDEL', run.progress, id)
-    group[STEP], group[ACTOR], group[LINEAGE] = holder.step, holder.actor, holder.lineage
-    redis.call('ZADD', flying(run, group[STAGE]), holder.step, id)
+    group[STEP], group[ACTOR], group[LINEAGE] = actor.step, actor.name, actor.lineage
+    redis.call('ZADD', in_flight_key(run, group[STAGE]), actor.step, id)
     return group
 end
 
--- The earliest stage with room for groups sampled by `step`, and for how many.
-local function open_stage(run, step)
+-- Returns the earliest stage with room for groups sampled by version `step`, and for how many.
+local function stage_with_room(run, step)
     for stage = stage_of(run, run.next), stage_of(run, step + run.staleness) do
         local free = room(run, stage, step)
         if free > 0 then return stage, free end
@@ -147,14 +148,14 @@ local function open_stage(run, step)
     return nil, 0
 end
 
-local function why_not(run, lineage, step)
+local function refusal(run, lineage, step)
     if run.stopping then return 'stopping' end
     if run.paused then return 'paused' end
     if not valid(run, lineage, step) or step + run.staleness < run.next then return 'stale' end
 end
 
--- What the generator needs to know of its groups.
-local function told(run, ids, groups)
+-- Returns what the generator needs of its groups.
+local function describe(run, ids, groups)
     local prompts, rows = {}, {}
     for i, id in ipairs(ids) do prompts[i] = string.match(id, '^%d+%.(%d+)%.') end
     local histories, priors = read_fields(key(run, 'history'), prompts), read_fields(key(run, 'prior'), prompts)
@@ -165,14 +166,14 @@ local function told(run, ids, groups)
     return rows
 end
 
--- Starts new groups until `wanted` are held; returns how many, and why not all.
-local function start_some(run, holder, wanted, ids, groups)
+-- Starts groups until there are `wanted`; returns how many it started, and why not all.
+local function start_some(run, actor, wanted, ids, groups)
     local started, stage, free = 0, nil, 0
-    run.left, run.quota = by_source(run, 'left'), by_source(run, 'quota')
+    run.left, run.quota = read_by_source(run, 'left'), read_by_source(run, 'quota')
     while #ids < wanted do
-        if free == 0 then stage, free = open_stage(run, holder.step) end
+        if free == 0 then stage, free = stage_with_room(run, actor.step) end
         if not stage then return started, 'admission' end
-        local id, group = start(run, holder, stage)
+        local id, group = start(run, actor, stage)
         if not id then return started, 'exhausted' end
         started, free = started + 1, free - 1
         ids[#ids + 1], groups[#groups + 1] = id, group
@@ -180,41 +181,42 @@ local function start_some(run, holder, wanted, ids, groups)
     return started, ''
 end
 
--- `holder`: who leases (actor), on which weights (lineage, step). Lost groups go first, to one at least as fresh.
-local function lease(run, holder, wanted, request)
-    local refused, started, groups = why_not(run, holder.lineage, holder.step), nil, {}
+-- `actor`: who leases (name), on which weights (lineage, step). Groups whose lease was lost go first, if they were
+-- not leased on newer weights.
+local function lease(run, actor, wanted, request)
+    local refused, started, groups = refusal(run, actor.lineage, actor.step), nil, {}
     if refused then return { refused, {} } end
-    local ids = redis.call('ZRANGEBYSCORE', run.lost, '-inf', holder.step, 'LIMIT', 0, wanted)
-    for i, id in ipairs(ids) do groups[i] = reissue(run, holder, id) end
+    local ids = redis.call('ZRANGEBYSCORE', run.lost, '-inf', actor.step, 'LIMIT', 0, wanted)
+    for i, id in ipairs(ids) do groups[i] = reissue(run, actor, id) end
     if #ids > 0 then count(run, 'reissued', #ids) end
-    started, refused = start_some(run, holder, wanted, ids, groups)
+    started, refused = start_some(run, actor, wanted, ids, groups)
     if started > 0 then count(run, 'started', started) end
     for i, group in ipairs(groups) do group[ATTEMPT] = request .. '-' .. (i - 1) end
     write_groups(run, ids, groups)
-    return { refused, told(run, ids, groups) }
+    return { refused, describe(run, ids, groups) }
 end
 
--- ARGV: incarnation, actor, lineage, step, wanted, request. A repeated request gets its first answer.
+-- ARGV: incarnation, actor, lineage, step, wanted, request. A repeated request gets the first answer again.
 define('lease', function(run, args)
     local last = redis.call('HGET', key(run, 'requests'), args[2])
     if last then
         local request, answer = unpack(cmsgpack.unpack(last))
         if request == args[6] then return answer end
     end
-    local holder = { actor = args[2], lineage = tonumber(args[3]), step = tonumber(args[4]) }
-    local answer = lease(run, holder, tonumber(args[5]), args[6])
+    local actor = { name = args[2], lineage = tonumber(args[3]), step = tonumber(args[4]) }
+    local answer = lease(run, actor, tonumber(args[5]), args[6])
     if #answer[2] > 0 then
         redis.call('HSET', key(run, 'requests'), args[2], cmsgpack.pack({ args[6], answer }))
     end
     return answer
 end)
 
--- What a finished group says of its prompt: whether it goes on, rests or retires.
-local function judge(run, prompt, source, standing, until_epoch)
-    if standing == 'active' then return end
+-- Moves the prompt of a finished group to its next status: active, resting or retired.
+local function update_prompt(run, prompt, source, status, until_epoch)
+    if status == 'active' then return end
     redis.call('SREM', key(run, 'ready', source), prompt)
     redis.call('SREM', key(run, 'drawn', source), prompt)
-    if standing == 'retired' then
+    if status == 'retired' then
         redis.call('SADD', key(run, 'retired', source), prompt)
     else
         redis.call('ZADD', key(run, 'resting', source), until_epoch, prompt)

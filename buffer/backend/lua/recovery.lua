@@ -1,8 +1,8 @@
--- The run's beginning and its restarts: settings, lineages, what a crash undoes, what a Redis forgot.
+-- What the driver does, and restarts: open a run, begin a lineage (undoing what a crash lost), restore, stop.
 
 -- ARGV: incarnation ('' accepts any), new incarnation, staleness, steps (-1: no end), reject limit in batches,
--- then per stage its first step, batch and group size. Begins the run where Redis knows nothing of it. Returns whether
--- the run was known.
+-- then per stage its first step, batch and group size. Creates the run if Redis does not know it; returns whether it
+-- did.
 redis.register_function {
     function_name = 'magicrl_v1_open', flags = { 'allow-oom' },
     callback = function(keys, args)
@@ -11,7 +11,7 @@ redis.register_function {
         for i = 6, #args do stages[#stages + 1] = tonumber(args[i]) end
         redis.call('HSET', control, 'staleness', args[3], 'steps', args[4], 'reject_limit', args[5],
             'schema', SCHEMA, 'stages', cmsgpack.pack(stages))
-        -- An earlier life's last words: what it announced may be gone, and it is not this one that stops.
+        -- Left by an earlier driver: the weights that it announced may be gone, and its stop is not this one's.
         redis.call('HDEL', control, 'stopping', 'announced')
         for _, field in ipairs({ 'lineage', 'next', 'epoch', 'durable', 'begun' }) do
             redis.call('HSETNX', control, field, field == 'epoch' and -1 or 0)
@@ -27,7 +27,7 @@ local function read_lineage(run, number)
     return tonumber(parent), tonumber(fork)
 end
 
--- Per ancestor the newest step still valid: the smallest fork on the path; -1: no limit (see versions.Ancestry).
+-- Writes the newest valid step by ancestor: the smallest fork on the path; -1: no limit (see versions.Ancestry).
 local function write_ancestry(run, number)
     local limit, ancestry = -1, key(run, 'ancestry')
     redis.call('DEL', ancestry)
@@ -40,8 +40,8 @@ local function write_ancestry(run, number)
     end
 end
 
--- Where a group may still be trained after a restart at run.next, or the reason why not.
-local function fault(run, group, moving)
+-- Returns why a group cannot be trained after a restart at run.next; nil if it can. `moving`: it is in flight.
+local function drop_reason(run, group, moving)
     local newest_valid = moving or valid(run, group[LINEAGE], group[NEWEST])
     if not newest_valid then return 'invalid lineage' end
     if group[STEP] + run.staleness < run.next then return 'stale' end
@@ -49,11 +49,11 @@ local function fault(run, group, moving)
     if room(run, group[STAGE], group[STEP]) < 1 then return 'stage changed' end
 end
 
--- Everything unclaimed leaves its place, to be let in again under the new rules.
+-- Removes everything unclaimed from its place and returns the ids, to be admitted again under the new rules.
 local function clear_places(run, stages)
     local all = {}
     for stage = 0, stages - 1 do
-        for _, name in ipairs({ pending(run, stage), flying(run, stage) }) do
+        for _, name in ipairs({ pending_key(run, stage), in_flight_key(run, stage) }) do
             for _, id in ipairs(redis.call('ZRANGE', name, 0, -1)) do all[#all + 1] = id end
             redis.call('DEL', name)
         end
@@ -72,7 +72,7 @@ local function by_deadline(run, ids)
     return rows
 end
 
--- Claims that were not committed: before the fork they are in the checkpoint, so they were trained.
+-- Ends claims that were not committed. Those before the fork were trained: the checkpoint includes them.
 local function return_claims(run, old_next, ids)
     for step = math.max(0, run.next - 2), old_next do
         for _, id in ipairs(redis.call('LRANGE', claim_key(run, step), 0, -1)) do
@@ -89,13 +89,13 @@ local function return_claims(run, old_next, ids)
     end
 end
 
--- What was trained at `run.next` or later is undone. With its body it may be trained again.
+-- Undoes what was trained at `run.next` or later. Groups whose body is stored may be trained again.
 local function roll_back(run, old_next, ids)
     for step = run.next, old_next do
         for _, id in ipairs(redis.call('LRANGE', trained_key(run, step), 0, -1)) do
             local group = read_group(run, id)
             count(run, TRAINED, -1)
-            if group[BODY] and not fault(run, group) then
+            if group[BODY] and not drop_reason(run, group) then
                 group[PLACE] = PENDING
                 write_group(run, id, group)
                 ids[#ids + 1] = id
@@ -108,28 +108,29 @@ local function roll_back(run, old_next, ids)
     end
 end
 
-local function settle(run, old_next, durable, stages)
+-- Admits again, by deadline, what a restart leaves; drops the rest with its reason.
+local function readmit(run, old_next, durable, stages)
     local ids = clear_places(run, stages)
     return_claims(run, old_next, ids)
     forget_durable(run, durable, run.next)
     roll_back(run, old_next, ids)
     for _, row in ipairs(by_deadline(run, ids)) do
         local id, group = row[1], row[2]
-        local moving = group[PLACE] == FLYING
-        local reason = fault(run, group, moving)
+        local moving = group[PLACE] == IN_FLIGHT
+        local reason = drop_reason(run, group, moving)
         if not reason and moving and not valid(run, group[LINEAGE], group[STEP]) then reason = 'invalid lineage' end
         if reason then
             drop(run, id, group, reason)
         elseif moving then
-            redis.call('ZADD', flying(run, group[STAGE]), group[STEP], id)
+            redis.call('ZADD', in_flight_key(run, group[STAGE]), group[STEP], id)
         else
-            give_back(run, id, group)
+            make_pending(run, id, group)
         end
     end
 end
 
--- ARGV: incarnation, parent, fork step, floor (the largest lineage known outside Redis). A learner begins:
--- its number is new, what the parent did after the fork is undone, and it alone may claim from now on.
+-- ARGV: incarnation, parent, fork step, floor (the largest lineage known outside Redis). Begins a learner's lineage and
+-- returns its new number. What the parent did after the fork is undone, and older learners are fenced from now on.
 define('begin_lineage', function(run, args)
     local number, old_next = tonumber(args[4]), run.next
     local durable = tonumber(redis.call('HGET', run.control, 'durable'))
@@ -143,24 +144,24 @@ define('begin_lineage', function(run, args)
     redis.call('HSET', run.control, 'lineage', number, 'next', run.next, 'begun', run.next,
         'durable', run.next, 'flat_in_a_row', 0)
     redis.call('HDEL', run.control, 'stopping', 'announced', 'paused')
-    settle(run, old_next, durable, math.max(stage_count(run), 64))
-    ring(run, 'room', 'lineage')
+    readmit(run, old_next, durable, math.max(stage_count(run), 64))
+    notify(run, 'room', 'lineage')
     return number
 end)
 
--- ARGV: incarnation, reason.
+-- ARGV: incarnation, reason. Asks generators to drain; the first reason stays.
 define('stop', function(run, args)
     if not run.stopping then redis.call('HSET', run.control, 'stopping', args[2]) end
-    ring(run, 'room', 'stop')
-    ring(run, 'work', 'stop')
+    notify(run, 'room', 'stop')
+    notify(run, 'work', 'stop')
     return 1
 end)
 
--- ARGV: incarnation, reason. Ends everything unclaimed, so that the books of a finished run say so.
+-- ARGV: incarnation, reason. Drops everything unclaimed; returns how many groups.
 define('end', function(run, args)
     local ended = 0
     for stage = 0, stage_count(run) - 1 do
-        for _, name in ipairs({ pending(run, stage), flying(run, stage) }) do
+        for _, name in ipairs({ pending_key(run, stage), in_flight_key(run, stage) }) do
             for _, id in ipairs(redis.call('ZRANGE', name, 0, -1)) do
                 drop(run, id, read_group(run, id), args[2])
                 ended = ended + 1
@@ -170,14 +171,14 @@ define('end', function(run, args)
     return ended
 end)
 
--- ARGV: incarnation, lineage. The learner lives.
+-- ARGV: incarnation, lineage. Gives a sign of life of the learner.
 define_learner('learner_beat', function(run)
-    ring(run, 'learner', 'beat')
+    notify(run, 'learner', 'beat')
     return redis.call('HINCRBY', run.control, 'learner_beats', 1)
 end)
 
 -- ARGV: incarnation, draw floor, then the number of lineages, per lineage its number and "parent:fork", then per
--- counter its name and value. Only a run that has no lineage yet is restored: an intact Redis wins.
+-- counter its name and value. Restores only a run without lineages: an intact Redis wins. Returns whether it did.
 define('restore', function(run, args)
     local rows = tonumber(args[3])
     if run.lineage > 0 then return 0 end
@@ -190,9 +191,9 @@ define('restore', function(run, args)
     return 1
 end)
 
--- ARGV: incarnation, '1' to pause or '0' to go on.
+-- ARGV: incarnation, '1' to pause or '0' to continue.
 define('pause', function(run, args)
     redis.call('HSET', run.control, 'paused', args[2])
-    ring(run, 'room', 'pause')
+    notify(run, 'room', 'pause')
     return 1
 end)
