@@ -1,4 +1,4 @@
-"""What grading costs and where it fails."""
+"""Prometheus metrics of grading: its time and its failures."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ NOT_GRADED = Score(0.0, "error", "not graded")
 
 @dataclass
 class Grading:
-    """Filled in while the time runs."""
+    """The result of one grading, set inside ``observe_grading``."""
 
     score: Score = NOT_GRADED
 
 
 @contextmanager
 def observe_grading(verifier: str) -> Iterator[Grading]:
-    """Measure one grading and count its failure."""
-    note, began = Grading(), time.monotonic()
-    yield note
+    """Record the time of one grading, and its failure if it fails."""
+    grading, began = Grading(), time.monotonic()
+    yield grading
     VERIFY_SECONDS.labels(verifier or "none").observe(time.monotonic() - began)
-    if note.score.verdict in ("timeout", "error"):
-        VERIFY_FAILURES.labels(verifier or "none", _reason(note.score)).inc()
+    if grading.score.verdict in ("timeout", "error"):
+        VERIFY_FAILURES.labels(verifier or "none", _reason(grading.score)).inc()
 
 
 def _reason(score: Score) -> str:

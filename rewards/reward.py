@@ -1,4 +1,4 @@
-"""What an answer is worth: the Reward protocol, its Score, and the registry of graders by name."""
+"""The interface of graders: Problem in, Score out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 Verdict = Literal["correct", "wrong", "no_answer", "unparsable", "timeout", "error"]
-"""``no_answer``: nothing that could be graded. ``unparsable``: an answer that no reader can read.
+"""``no_answer``: the response has nothing to grade. ``unparsable``: it has an answer that no reader reads.
 ``timeout``: the grader's deadline passed. ``error``: the grader failed; never counted as wrong."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -15,7 +15,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One graded response. value: the reward, usually 0.0 or 1.0. detail: one short line for a person."""
+    """The grade of one response. value: the reward, usually 0.0 or 1.0. detail: one short line for people."""
 
     value: float
     verdict: Verdict
@@ -24,7 +24,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a grader knows of a dataset row. ``ground_truth`` as the row has it (code: tests as JSON)."""
+    """The part of a dataset row that graders see. ground_truth: as in the row (code: tests as JSON)."""
 
     ability: str
     ground_truth: Any
@@ -34,8 +34,8 @@ class Problem:
 
 
 class Reward(Protocol):
-    """A grader. Implementations are called in worker processes and must not keep state between calls."""
+    """A grader. It is called in worker processes and must keep no state between calls."""
 
     def score(self, problem: Problem, response: str, *, truncated: bool = False) -> Score:
-        """Grade one response; raising is turned into verdict ``error`` by the caller."""
+        """Grade one response. The caller turns an exception into the verdict ``error``."""
         ...

@@ -1,1 +1,10 @@
-"""Programs as answers: the tests a row brings, the sandbox they run in, and how outputs are judged."""
+"""Programs as answers, graded by the tests of their row.
+
+    program     a response -> its program
+    test_cases  a row -> tests: standard input, function calls, or test code
+    sandbox     runs programs; knows no expected output
+    run_tests   runs the tests one by one and judges each outcome, outside of the sandbox
+    outputs     whether an output is one that a test accepts
+
+Start with ``reward.py``, then ``run_tests.py``.
+"""

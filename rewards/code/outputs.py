@@ -1,4 +1,4 @@
-"""Whether an output is one that the test accepts, as judges compare."""
+"""Comparison of outputs with expected ones, as contest judges compare."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from rewards.code.test_cases import Expected
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.A)
 LARGEST = 1e308
-"""Beyond it nothing is compared with a tolerance."""
+"""Size up to which numbers are compared with a tolerance."""
 ABSOLUTE_FROM = 1e-3
-"""Expected size from which the tolerance is also absolute; smaller values are compared relatively only."""
+"""Expected size from which the tolerance is absolute as well as relative."""
 
 
 def same_text(expected: Expected, output: str, tolerance: float) -> bool:
-    """Lines equal but for whitespace at their ends and empty lines at the end; numbers as judges compare
-    them."""
+    """Whether the lines agree, up to whitespace at their ends, empty last lines and spelling of numbers."""
     return any(
         _same_lines(lines(want), lines(output), expected.unordered, tolerance) for want in expected.values
     )
 
 
 def lines(text: str) -> list[str]:
-    """Lines without trailing whitespace and without empty lines at the end."""
+    """Return the lines without trailing whitespace and without empty lines at the end."""
     rows = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n")]
     while rows and not rows[-1]:
         rows.pop()
@@ -74,8 +73,7 @@ def _close(want: float, got: float, tolerance: float) -> bool:
 
 
 def same_value(expected: Expected, value: Any, tolerance: float) -> bool:
-    """Results of calls: lists and tuples alike, floats within tolerance where the expected value is a
-    float."""
+    """Whether a call's result is accepted: lists and tuples are alike, expected floats have a tolerance."""
     return any(_same(want, value, expected.unordered, tolerance) for want in expected.values)
 
 
@@ -95,7 +93,7 @@ def _same(want: Any, got: Any, unordered: bool, tolerance: float) -> bool:
 
 
 def _key(key: Any) -> str:
-    """A dictionary key as JSON writes it: expected values come from JSON."""
+    """Return a dictionary key as JSON writes it: expected values come from JSON."""
     if isinstance(key, str):
         return key
     return json.dumps(key) if key is None or isinstance(key, bool | int | float) else str(key)
@@ -110,8 +108,7 @@ def _same_items(want: Sequence[Any], got: Any, unordered: bool, tolerance: float
 
 
 def _matched(want: Sequence[Any], got: Sequence[Any], same: Any) -> bool:
-    """A one-to-one matching; equal items are taken first, which is exact but for floats that nearly
-    coincide."""
+    """Whether the items match one to one; greedy, which is exact except for floats that nearly coincide."""
     if len(want) != len(got):
         return False
     left = list(got)

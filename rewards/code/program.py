@@ -12,8 +12,11 @@ PYTHON = frozenset(["python", "python3", "py", "py3", "python2", "pypy", "pypy3"
 
 
 def last_program(response: str, *, truncated: bool = False) -> str | None:
-    """The source text, or None. Blocks marked as Python come before unmarked ones; an unclosed last block
-    counts unless the response was cut off."""
+    """Return the source text, or None.
+
+    Blocks marked as Python come before unmarked ones; an unclosed last block counts unless the response was
+    cut off.
+    """
     text = after_thought(response)
     if text is None:
         return None
@@ -26,7 +29,7 @@ def last_program(response: str, *, truncated: bool = False) -> str | None:
 
 
 def _blocks(text: str, truncated: bool) -> list[tuple[str, str]]:
-    """(language, body) of each fenced block, in order."""
+    """Return (language, body) of each fenced block, in order."""
     blocks: list[tuple[str, str]] = []
     opened: re.Match[str] | None = None
     for fence in FENCE.finditer(text):

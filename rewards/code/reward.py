@@ -1,4 +1,4 @@
-"""Programs: the last fenced one of a response against the row's tests, in the sandbox."""
+"""The grader of programs: runs the last fenced one of a response against the row's tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CodeReward:
         self._config = config
 
     def score(self, problem: Problem, response: str, *, truncated: bool = False) -> Score:
-        """Grade one response. A program that runs out of time is wrong; a sandbox that fails is an error."""
+        """Grade one response. A program over its time limit is wrong; a sandbox that fails is an error."""
         if reason := refusal(self._config):
             return Score(0.0, "error", reason)
         try:

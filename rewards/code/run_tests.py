@@ -1,4 +1,4 @@
-"""Runs a program against its tests in a sandbox and judges each outcome outside of it."""
+"""Runs a program's tests in a sandbox and judges each outcome outside of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rewards.config import CodeConfig
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One test's result; detail says why it failed."""
+    """One test's result; detail: why it failed."""
 
     passed: bool
     detail: str = ""
@@ -28,9 +28,9 @@ class CaseResult:
 def run_tests(
     tests: Tests, program: str, config: CodeConfig, *, bare: bool
 ) -> Generator[CaseResult, None, None]:
-    """Rulings test by test, lazily: a caller that stops early runs no more tests.
+    """Yield results test by test, lazily: a caller that stops early runs no more tests.
 
-    After a sandbox was lost the tests that are left fail. Raises SandboxUnavailable.
+    Once a sandbox is lost, the remaining tests fail. Raises SandboxUnavailable.
     """
     with Sandbox(config, bare=bare) as sandbox:
         deadline = time.monotonic() + config.total_seconds
@@ -102,7 +102,7 @@ def _failure(outcome: Outcome, config: CodeConfig) -> str:
 
 
 def _check(checker: str, arguments: list[Any], config: CodeConfig, *, bare: bool) -> bool:
-    """The verdict of the problem's own checker."""
+    """Return the verdict of the problem's own checker."""
     with checker_sandbox(config, bare=bare) as sandbox:
         sandbox.load(checker)
         outcome = sandbox.call("check", values.dumps(arguments).encode())
@@ -112,7 +112,7 @@ def _check(checker: str, arguments: list[Any], config: CodeConfig, *, bare: bool
 
 
 class CheckerFailed(RuntimeError):
-    """The checker that came with the problem did not give a verdict."""
+    """The checker that came with the problem gave no verdict."""
 
 
 _idle_checkers: dict[tuple[CodeConfig, bool], Sandbox] = {}
@@ -120,10 +120,10 @@ _idle_checkers: dict[tuple[CodeConfig, bool], Sandbox] = {}
 
 @contextmanager
 def checker_sandbox(config: CodeConfig, *, bare: bool) -> Iterator[Sandbox]:
-    """A sandbox for code that comes with the dataset: checkers and tests.
+    """Give a sandbox for code that comes with the dataset: checkers and tests.
 
-    It sees a program's results as data and never runs the program, so it is kept for the next response;
-    after any trouble it is thrown away.
+    It sees a program's results as data and never runs the program, so it is reused for the next response,
+    unless there was an error.
     """
     sandbox = _idle_checkers.pop((config, bare), None) or Sandbox(config, bare=bare)
     try:
@@ -137,7 +137,7 @@ def checker_sandbox(config: CodeConfig, *, bare: bool) -> Iterator[Sandbox]:
 def _run_test_code(
     tests: CodeTests, program: str, inside: Sandbox, deadline: float, *, bare: bool
 ) -> CaseResult:
-    """Test code in one sandbox calls the program in another; only plain data passes, through here."""
+    """Run test code in one sandbox against the program in another; only plain data passes between them."""
     try:
         inside.load(f"{tests.prefix}\n\n{program}" if tests.prefix else program)
         inside.serve({"role": "program"})

@@ -1,4 +1,4 @@
-"""Tests as datasets write them, read into three kinds: standard input, function call, and test code."""
+"""Tests in the forms of datasets, read into three kinds: standard input, function calls, and test code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class UnusableTests(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a test accepts: one of ``values``. unordered: a list's order, at every depth, does not matter."""
+    """The accepted results of a test: any of ``values``. unordered: the order of lists, at any depth, does
+    not matter."""
 
     values: tuple[Any, ...]
     unordered: bool = False
@@ -42,7 +43,7 @@ class CallTests:
 
 @dataclass(frozen=True, slots=True)
 class CodeTests:
-    """Test code with assertions. entry: the expression that it gets as ``candidate``; prefix: goes before the
+    """Test code with assertions. entry: the expression it gets as ``candidate``. prefix: code before the
     program (imports, or the signature and helpers that the prompt showed)."""
 
     source: str
@@ -53,22 +54,22 @@ class CodeTests:
 Tests = StdinTests | CallTests | CodeTests
 
 ASSERTIONS = ("test", "test_code", "assert_case", "test_list")
-"""Keys that hold test code: a text, or a list of assertions."""
+"""Keys with test code: a text, or a list of assertions."""
 
 CASES = ("test_cases", "public_test_cases", "private_test_cases")
-"""Keys that hold LiveCodeBench's cases."""
+"""Keys with LiveCodeBench's cases."""
 
 BESIDE = (
     *("entry_point", "import_prefix", "test_setup_code", "fn_name", "func_name", "type", "metadata"),
     *("checker", "unordered"),
 )
-"""Keys that say how the tests are to be run."""
+"""Keys that specify how the tests are run."""
 
 
 def plain_tests(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The tests of a record that has them in columns of its own; None if it has none.
+    """Return the tests of a record that has them in columns of their own; None if it has none.
 
-    A signature that the prompt shows (HumanEval) belongs to them: a response may continue it.
+    A signature that the prompt shows (HumanEval) is part of them: a response may continue it.
     """
     found = {key: record[key] for key in (*ASSERTIONS, *CASES) if _holds_tests(record.get(key))}
     if all(isinstance(record.get(key), list) for key in ("inputs", "outputs")):
@@ -87,11 +88,11 @@ def _holds_tests(value: Any) -> bool:
 
 
 TESTLIKE = re.compile(r"\bassert\b|\bdef check\b|^\s*\[")
-"""A text that holds tests, other than a column that happens to be called ``test``."""
+"""What a text with tests contains, as opposed to any column that is called ``test``."""
 
 
 def read_tests(truth: Any, extra: Mapping[str, Any] | None = None) -> Tests:
-    """The tests in a row's ``ground_truth``: JSON text or the object itself.
+    """Return the tests in a row's ``ground_truth``: JSON text or the object itself.
 
     Known forms: ``{"type": "stdin_stdout" | "functional", "inputs", "outputs", "fn_name"}`` (Skywork, TACO
     without ``type``), a list of ``{"input", "output", "testtype"}`` (LiveCodeBench), ``{"test" | "test_code",
@@ -137,7 +138,7 @@ def _code(data: Mapping[str, Any], tests: Any) -> CodeTests:
 
 
 def _cases(data: Mapping[str, Any]) -> list[Any] | None:
-    """LiveCodeBench's cases, public ones included; None if the row is of another form."""
+    """Return LiveCodeBench's cases, public ones included; None if the row has another form."""
     keys = [key for key in CASES if key in data]
     return [case for key in keys for case in _case_list(key, data[key])] if keys else None
 
@@ -191,7 +192,7 @@ def _in_out(data: Mapping[str, Any]) -> Tests:
 
 
 def _alternatives(output: Any, read: Any) -> tuple[Any, ...]:
-    """``{"any_of": [...]}`` gives several valid outputs."""
+    """Return the accepted outputs: several for ``{"any_of": [...]}``."""
     if isinstance(output, dict) and set(output) == {"any_of"}:
         return tuple(map(read, output["any_of"]))
     return (read(output),)

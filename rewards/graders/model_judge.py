@@ -1,4 +1,4 @@
-"""A model as grader: asks an OpenAI-compatible endpoint and reads its verdict."""
+"""A model as grader, behind an OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Unreadable(ValueError):
 
 
 class JudgeReward:
-    """1.0 if the judge says correct, else 0.0. Thread-safe; one instance serves all requests of a pool."""
+    """1.0 if the judge's verdict is correct, else 0.0. Thread-safe; a pool has one instance."""
 
     def __init__(self, config: JudgeConfig) -> None:
         self._config = config
@@ -47,7 +47,7 @@ class JudgeReward:
         self._lock = threading.Lock()
 
     def score(self, problem: Problem, response: str, *, truncated: bool = False) -> Score:
-        """Ask the judge; ``timeout`` and ``error`` say what the endpoint did."""
+        """Ask the judge. The endpoint's failures are verdicts ``timeout`` and ``error``, with the reason."""
         if not self._config.url:
             return Score(0.0, "error", "rewards.judge.url is not set")
         if self._config.api_key_env and self._config.api_key_env not in os.environ:
@@ -72,7 +72,7 @@ class JudgeReward:
         return {"rubric": rubric, "question": problem.prompt, "reference": reference, "answer": answer}
 
     def _fenced(self, asked: dict[str, str]) -> list[dict[str, str]]:
-        """Messages; the answer stands behind a line that it cannot guess."""
+        """Return the messages; the answer is between two lines that it cannot guess."""
         fence = f"==={secrets.token_hex(8)}==="
         parts = [f"Question:\n{asked['question']}"]
         if asked["reference"]:
@@ -144,7 +144,7 @@ class JudgeReward:
 
 
 def _read(reply: Any, deadline: float) -> bytes:
-    """The body, within the deadline and the size limit."""
+    """Read the body, within the deadline and the size limit."""
     data = bytearray()
     while part := reply.read1(1 << 16):
         data += part
@@ -156,7 +156,7 @@ def _read(reply: Any, deadline: float) -> bytes:
 
 
 def read_verdict(reply: str) -> Score:
-    """The last verdict in the judge's reply. Raises Unreadable if there is none."""
+    """Return the last verdict in the judge's reply. Raises Unreadable if there is none."""
     verdicts = VERDICT.findall(reply)
     if not verdicts:
         raise Unreadable(f"no verdict in the judge's reply: {reply[-80:]!r}")

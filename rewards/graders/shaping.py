@@ -1,5 +1,4 @@
-"""Rewards beyond right and wrong: small terms, chosen by configuration, applied in order to a grader's
-value."""
+"""Shaping terms: chosen by configuration, applied in order to a grader's value."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from rewards.graders.traits import format_failures, main_script, script_shares
 from rewards.reward import Score
 
 CHARS_PER_TOKEN = 4
-"""Used only where nobody says how many tokens a response has."""
+"""Used only where the number of a response's tokens is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the terms may look at. tokens: the response's length."""
+    """The input of the terms. tokens: the response's length."""
 
     prompt: str
     response: str
@@ -27,8 +26,7 @@ class Sample:
 
 
 def shape(score: Score, terms: Sequence[ShapingTerm], sample: Sample) -> Score:
-    """The score with every term applied to its value. A grader's failure is no evidence and stays as it
-    is."""
+    """Return the score with every term applied to its value, unless the grader failed."""
     if score.verdict in ("timeout", "error"):
         return score
     value = score.value
@@ -50,7 +48,9 @@ def _apply(term: ShapingTerm, value: float, correct: bool, sample: Sample) -> fl
 
 
 def length_aware(term: LengthTerm, correct: bool, tokens: int, truncated: bool) -> float:
-    """Phi-4-reasoning-plus, arXiv:2504.21318, section 4.1, with R the bounds of ``correct`` and ``wrong``:
+    """Return the value by Phi-4-reasoning-plus, arXiv:2504.21318, section 4.1.
+
+    R is the bounds of ``correct`` and ``wrong``:
 
     correct: R_min + (R_max - R_min) (1 + cos(pi min(1, max(L - L_correct, 0) / (L_max - L_correct)))) / 2
     wrong:   R_max + (R_min - R_max) (1 + cos(pi min(1, L / L_wrong))) / 2
@@ -68,13 +68,16 @@ def length_aware(term: LengthTerm, correct: bool, tokens: int, truncated: bool) 
 
 
 def overlong(term: OverlongTerm, tokens: int) -> float:
-    """DAPO, arXiv:2503.14476, equation 13: 0 up to L_max - L_cache, then linear to -weight at L_max."""
+    """Return the penalty by DAPO, arXiv:2503.14476, equation 13.
+
+    It is 0 up to L_max - L_cache, then linear to -weight at L_max.
+    """
     over = tokens - (term.max_tokens - term.cache_tokens)
     return -term.weight * min(1.0, max(0.0, over / term.cache_tokens))
 
 
 def form(term: FormatTerm, response: str) -> float:
-    """Minus the penalty for each part of the form that is asked for and missing."""
+    """Return minus the penalty for each part of the form that is required and missing."""
     failures = format_failures(response)
     wrong = (term.think and bool({"no_think", "open_think"} & failures)) + (
         term.box and bool({"no_box", "many_boxes"} & failures)
@@ -83,7 +86,7 @@ def form(term: FormatTerm, response: str) -> float:
 
 
 def repetition(term: RepetitionTerm, response: str) -> float:
-    """Share (0 to 1) of n-gram occurrences beyond the allowed number, among all n-grams."""
+    """Return the share (0 to 1) of n-gram occurrences beyond the allowed number, among all n-grams."""
     words = response.split()
     grams = Counter(zip(*(words[start:] for start in range(term.ngram)), strict=False))
     total = grams.total()
@@ -95,7 +98,7 @@ def repetition(term: RepetitionTerm, response: str) -> float:
 
 
 def foreign(term: LanguageTerm, prompt: str, response: str) -> float:
-    """Share (0 to 1) of letters in another script than the prompt's, beyond what is free."""
+    """Return the share (0 to 1) of letters in another script than the prompt's, beyond the free ratio."""
     shares = script_shares(response)
     home = main_script(prompt) or main_script(response)
     away = 1.0 - shares.get(home, 0.0) if shares else 0.0

@@ -1,7 +1,6 @@
-"""What a response looks like, for the metrics: reflection, repetition, languages, form, likeness within a
-group.
+"""Traits of a response, for the metrics: reflection, repetition, languages, form, likeness within a group.
 
-All linear in the text's length and without dependencies: meant for every rollout.
+All are linear in the text's length, so that they can be computed for every rollout.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ REFLECTION: dict[str, dict[str, str]] = {
         "有误": "有误",
     },
 }
-"""Patterns of words that show a second look, by language, for text in lower case; and texts of which one is
-in whatever the pattern matches, which are found in a hundredth of the time."""
+"""Patterns of words that show a second look, by language, for text in lower case. Each has hints: texts of
+which at least one is in every match, and whose search takes a hundredth of the time."""
 
 FORMAT_FAILURES = ("no_think", "open_think", "no_box", "many_boxes")
 
@@ -58,12 +57,12 @@ _PATTERNS = {
 }
 _HINTS = tuple(hint for hints, _ in _PATTERNS.values() for hint in hints)
 SAMPLE_CHARS = 100_000
-"""Of a longer response the end is looked at: repetition and language loops show there."""
+"""Length of the end of a response that is examined: repetition and language loops show there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """One response. repetition: 1 - compressed size / size, 0 to 1 (prose is near 0.55, a loop near 1).
+    """Traits of one response. repetition: 1 - compressed size / size, 0 to 1 (prose: 0.55, a loop: near 1).
     language_mix: share of letters outside the main script. reflections: hits by pattern."""
 
     characters: int
@@ -74,12 +73,12 @@ class Traits:
 
     @property
     def reflects(self) -> bool:
-        """Whether there is any sign of a second look."""
+        """Whether the response shows any second look."""
         return bool(self.reflections)
 
 
 def traits(response: str) -> Traits:
-    """The traits of one response."""
+    """Return the traits of one response."""
     shares = script_shares(response)
     return Traits(
         len(response),
@@ -91,7 +90,7 @@ def traits(response: str) -> Traits:
 
 
 def reflections(response: str) -> dict[str, int]:
-    """Hits by pattern, patterns without a hit left out."""
+    """Return the number of hits by pattern, without patterns that have none."""
     text = response.lower()
     if not any(map(text.__contains__, _HINTS)):
         return {}
@@ -104,15 +103,15 @@ def reflections(response: str) -> dict[str, int]:
 
 
 def compressibility(response: str) -> float:
-    """1 - compressed size / size of the end of the text (zlib, level 1); 0 for short texts."""
+    """Return 1 - compressed size / size of the end of the text (zlib, level 1); 0 for short texts."""
     data = response[-SAMPLE_CHARS:].encode(errors="replace")
-    if len(data) < 200:  # the header alone would decide
+    if len(data) < 200:  # the header would dominate
         return 0.0
     return max(0.0, 1.0 - len(zlib.compress(data, 1)) / len(data))
 
 
 def format_failures(response: str) -> frozenset[str]:
-    """Which of FORMAT_FAILURES hold: the thought must be one closed block, followed by exactly one box."""
+    """Return which of FORMAT_FAILURES apply: the form is one closed thought, then exactly one box."""
     head, tag, rest = response.rpartition("</think>")
     failed = set()
     if not tag:
@@ -130,7 +129,7 @@ _MARKUP = re.compile(r"\\[A-Za-z]+|```.*?```", re.S)
 
 
 def script_shares(text: str) -> dict[str, float]:
-    """Share of letters by script (LATIN, CJK, CYRILLIC, ...); commands and code blocks are no language."""
+    """Return the share of letters by script (LATIN, CJK, ...), without commands and code blocks."""
     text = _MARKUP.sub(" ", text[-SAMPLE_CHARS:])
     counts: Counter[str] = Counter(LATIN=sum(map(len, _LATIN.findall(text))))
     for char, times in Counter(_LATIN.sub("", text)).items():
@@ -141,7 +140,7 @@ def script_shares(text: str) -> dict[str, float]:
 
 
 def main_script(text: str) -> str:
-    """The script with the most letters; "" if there are none."""
+    """Return the script with the most letters; "" if there are no letters."""
     shares = script_shares(text)
     return max(shares, key=shares.__getitem__) if shares else ""
 
@@ -153,10 +152,9 @@ def _script(char: str) -> str:
 
 
 def likeness(responses: Sequence[str], ngram: int = 4, sketch: int = 64) -> float:
-    """How alike the responses of a group are: mean Jaccard similarity of their word n-grams over all pairs,
-    0 to 1.
+    """Return the mean Jaccard similarity (0 to 1) of the word n-grams of a group's responses over all pairs.
 
-    Estimated from the ``sketch`` smallest hashes of each (bottom-k sketch, Broder 1997).
+    It is estimated from the ``sketch`` smallest hashes of each (bottom-k sketch, Broder 1997).
     """
     sketches = [_smallest(response, ngram, sketch) for response in responses]
     pairs = [_jaccard(a, b, sketch) for a, b in combinations(sketches, 2) if a and b]
@@ -173,6 +171,6 @@ def _smallest(response: str, ngram: int, sketch: int) -> frozenset[int]:
 
 def _jaccard(a: frozenset[int], b: frozenset[int], sketch: int) -> float:
     if len(a) < sketch and len(b) < sketch:
-        return len(a & b) / len(a | b)  # both are whole
+        return len(a & b) / len(a | b)  # both sketches are complete
     union = nsmallest(sketch, a | b)
     return sum(item in a and item in b for item in union) / len(union)

@@ -1,4 +1,4 @@
-"""Mathematical answers: find the final answer of a response and compare it with the reference."""
+"""The grader of mathematical answers: compares the final answer of a response with the references."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from rewards.math.references import references
 from rewards.reward import Problem, Score
 
 DECIMAL_COMMA = re.compile(r"-?(?:\d{4,},\d{1,2}|0,\d+)")
-"""A number with a decimal comma that is hardly a list; in answers only, because a reference may be a list."""
+"""A number with a decimal comma, unlikely to be a list. Only in answers: a reference may be a list."""
 ANSWER_LENGTH = 20_000
-"""Characters of a final answer that are still read."""
+"""Longest final answer that is read, in characters."""
 
 
 class MathReward:
-    """1.0 if the final answer says what the reference says (or one of several references), else 0.0."""
+    """1.0 if the final answer agrees with the reference, or with one of several, else 0.0."""
 
     def __init__(self, config: MathConfig) -> None:
         self._config = config
 
     def score(self, problem: Problem, response: str, *, truncated: bool = False) -> Score:
-        """Grade one response. Of a ``truncated`` one only a box counts."""
+        """Grade one response. In a ``truncated`` one only a box counts."""
         golds = references(problem.ground_truth)
         if not golds:
             return Score(0.0, "error", "the row has no reference answer")
@@ -54,32 +54,31 @@ class MathReward:
 
 
 def is_correct(gold: Any, answer: str, prompt: str = "") -> bool:
-    """Whether an answer says what ``gold`` says. prompt: the question, for the options it may list."""
+    """Whether an answer agrees with the reference. prompt: the question, which may list options."""
     if str(gold).strip() == answer.strip() or normalize(gold) == normalize(answer) != "":
         return True
     if contradict(normalize(gold), normalize(answer)):
         return False
-    references = reference(str(gold))
-    answers = readings(answer)
+    golds, answers = gold_readings(str(gold)), readings(answer)
     if DECIMAL_COMMA.fullmatch(normalize(answer)):
         answers += readings(normalize(answer).replace(",", "."))
-    if any(matches(one, other) for one, other in product(references, answers)):
+    if any(matches(one, other) for one, other in product(golds, answers)):
         return True
-    if all(isinstance(one, Raw) for one in references) and agrees(normalize(gold), normalize(answer)):
+    if all(isinstance(one, Raw) for one in golds) and agrees(normalize(gold), normalize(answer)):
         return True
     listed = options(prompt)
-    return bool(listed) and _by_option(references, answers, listed)
+    return bool(listed) and _by_option(golds, answers, listed)
 
 
 @lru_cache(maxsize=256)
-def reference(gold: str) -> tuple[Answer, ...]:
-    """What a reference can be taken to say; a group of responses shares it."""
+def gold_readings(gold: str) -> tuple[Answer, ...]:
+    """Return the readings of a reference, which a group of responses shares."""
     return tuple(readings(gold))
 
 
-def _by_option(references: Iterable[Answer], answers: Iterable[Answer], listed: dict[str, str]) -> bool:
-    """A letter for its value, or a value for its letter."""
-    for gold, answer in product(references, answers):
+def _by_option(golds: Iterable[Answer], answers: Iterable[Answer], listed: dict[str, str]) -> bool:
+    """Whether one is the letter of an option and the other its value."""
+    for gold, answer in product(golds, answers):
         for chosen, other in ((gold, answer), (answer, gold)):
             named = isinstance(chosen, Choice) and not isinstance(other, Choice) and listed.get(chosen.letter)
             if named and any(matches(value, other) for value in readings(named)):

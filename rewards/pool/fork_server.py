@@ -1,4 +1,4 @@
-"""The pool's side of the process that workers are forked from (see worker_process.py)."""
+"""The pool's handle on its fork server (whose own side is worker_process.py)."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from rewards.config import RewardsConfig
 from rewards.pool import wire
 
 START_SECONDS = 60.0
-"""How long the stem may take to import the graders (a third of a second on a free core)."""
+"""Time limit for importing the graders (a third of a second on a free core)."""
 
 TRIES = 5
-"""How often a worker is asked for before the stem counts as broken."""
+"""Requests for one worker after which the fork server counts as broken."""
 
 log = structlog.get_logger()
 
 
 class WorkerUnavailable(RuntimeError):
-    """No grading worker could be started; the message holds the end of its error output."""
+    """No grading worker could be started; the message ends with its error output."""
 
 
 class ForkServer:
-    """The process that workers are forked from; restarted when it is gone. Thread-safe."""
+    """A process that imports the graders once and forks workers; restarted if it ends. Thread-safe."""
 
     def __init__(self, config: RewardsConfig) -> None:
         self._config = config
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the stem
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the server
 
     def worker(self) -> tuple[socket.socket, int]:
-        """A new worker's socket and process id; raises WorkerUnavailable."""
+        """Fork a worker; return its socket and process id. Raises WorkerUnavailable."""
         for _ in range(TRIES):
             ours, theirs = socket.socketpair()
             try:
@@ -53,9 +53,7 @@ class ForkServer:
                 ours.close()
                 theirs.close()
                 log.warning("grading process was lost, starting another", error=str(error))
-                if not isinstance(
-                    error, wire.Closed
-                ):  # a worker that was killed early says nothing about the stem
+                if not isinstance(error, wire.Closed):  # Closed: the worker was killed early, not its server
                     self.close()
         raise WorkerUnavailable(f"grading process does not start: {self._error_output()}")
 
@@ -82,7 +80,7 @@ class ForkServer:
         return self._control
 
     def close(self) -> None:
-        """End the stem; workers end when their sockets are closed."""
+        """End the fork server; workers end when their sockets are closed."""
         with self._lock:
             process, control = self._process, self._control
             self._process = self._control = None
@@ -94,8 +92,8 @@ class ForkServer:
 
 
 def kill(pid: int) -> None:
-    """End a worker that is past its deadline."""
+    """Kill a worker, if it has not ended."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        return  # it ended by itself in the meantime
+        return

@@ -1,4 +1,4 @@
-"""GraderPool: warm worker processes that grade answers under hard deadlines and can be killed."""
+"""GraderPool: warm worker processes that grade answers under hard deadlines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rewards.reward import Problem, Score
 
 @dataclass(slots=True)
 class _Job:
-    """how: keyword arguments of ``Graders.score``."""
+    """One answer to grade. options: keyword arguments of ``Graders.score``."""
 
     problem: Problem
     response: str
@@ -39,8 +39,8 @@ Item = tuple[Problem, str] | tuple[Problem, str, bool]
 class GraderPool:
     """Grades answers in ``config.workers`` processes, started at the first answer.
 
-    Callable from any thread and from asyncio. An answer that exceeds its deadline costs its worker (killed
-    and replaced) and nothing else; results come back to whoever asked, whatever happens to other answers.
+    Callable from any thread and from asyncio. An answer that exceeds its deadline costs its worker, which is
+    killed and replaced; other answers are not affected.
     """
 
     def __init__(self, config: RewardsConfig | None = None) -> None:
@@ -51,7 +51,7 @@ class GraderPool:
         self._threads: list[threading.Thread] = []
         self._waiters: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-        self._busy: dict[int, int] = {}  # thread -> process id of the worker that grades for it
+        self._busy: dict[int, int] = {}  # thread -> process id of its worker
         self._closed = False
         self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._slots = weakref.WeakKeyDictionary()
@@ -61,8 +61,8 @@ class GraderPool:
     ) -> Score:
         """Grade one answer without blocking the event loop. Never raises for a bad item.
 
-        truncated: sampling was cut at the limit. tokens: the response's length, for shaping by length;
-        without it four characters count as one.
+        truncated: sampling ended at the length limit. tokens: the response's length, for shaping by length;
+        without it four characters count as one token.
         """
         loop = asyncio.get_running_loop()
         slots = self._slots.setdefault(loop, asyncio.Semaphore(self._config.queue))
@@ -71,11 +71,11 @@ class GraderPool:
             return await asyncio.wrap_future(self._submit(_Job(problem, response, options)))
 
     def score_many(self, items: Iterable[Item]) -> list[Score]:
-        """Grade (problem, response[, truncated]) items; results in the order of the items."""
+        """Grade (problem, response[, truncated]) items; return the results in their order."""
         return list(self.score_each(items))
 
     def score_each(self, items: Iterable[Item]) -> Iterable[Score]:
-        """Like score_many, each result as soon as those before it are there."""
+        """Grade items as score_many does, yielding each result once all before it are there."""
         waiting: deque[Future[Score]] = deque()
         for problem, response, *rest in items:
             if len(waiting) >= self._config.queue:
@@ -98,7 +98,7 @@ class GraderPool:
         return job.result
 
     def _waiting(self) -> ThreadPoolExecutor:
-        """Threads for graders that wait for a network."""
+        """Return the threads for graders that wait for a network."""
         if self._waiters is None:
             self._waiters = ThreadPoolExecutor(self._config.judge.concurrency, thread_name_prefix="judge")
         return self._waiters
@@ -107,12 +107,12 @@ class GraderPool:
         with metrics.observe_grading(self._graders.name(job.problem)) as observed:
             try:
                 observed.score = self._graders.score(job.problem, job.response, **job.options)
-            except Exception as error:  # noqa: BLE001 - a grader's bug must cost one answer
+            except Exception as error:  # noqa: BLE001 - a grader's bug costs one answer
                 observed.score = Score(0.0, "error", f"{type(error).__name__}: {error}")
         return observed.score
 
     def _run(self) -> None:
-        """One thread per worker: hands it jobs, and replaces it when it is lost."""
+        """Feed one worker with jobs and replace it when it is lost; each worker has such a thread."""
         worker: tuple[socket.socket, int] | None = None
         while (job := self._jobs.get()) is not None:
             if not job.result.set_running_or_notify_cancel():
@@ -121,7 +121,7 @@ class GraderPool:
                 try:
                     worker = worker or self._fork_server.worker()
                     observed.score, alive = self._grade(job, *worker)
-                except Exception as error:  # noqa: BLE001 - the caller must get an answer whatever happened here
+                except Exception as error:  # noqa: BLE001 - the caller gets an answer whatever happens here
                     observed.score, alive = Score(0.0, "error", f"{type(error).__name__}: {error}"), False
             if not alive and worker is not None:
                 worker[0].close()
@@ -131,7 +131,7 @@ class GraderPool:
             worker[0].close()
 
     def _grade(self, job: _Job, link: socket.socket, pid: int) -> tuple[Score, bool]:
-        """The score, and whether the worker can go on."""
+        """Return the score, and whether the worker can grade another answer."""
         seconds = self._graders.deadline(job.problem)
         deadline = time.monotonic() + seconds
         self._busy[threading.get_ident()] = pid
@@ -155,7 +155,7 @@ class GraderPool:
             del self._busy[threading.get_ident()]
 
     def close(self) -> None:
-        """End the workers at once. Answers not graded yet get the verdict ``error``. Idempotent."""
+        """End the workers at once; ungraded answers get the verdict ``error``. Idempotent."""
         with self._lock:
             self._closed = True
             threads, self._threads = self._threads, []

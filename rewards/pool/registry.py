@@ -1,4 +1,4 @@
-"""Which grader judges a dataset row, by its ``ability``, and the shaping of what it says."""
+"""Graders by a row's ``ability``, and the shaping of their scores."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rewards.math.reward import MathReward
 from rewards.reward import Problem, Reward, Score
 
 SANDBOX_SECONDS = 60.0
-"""What starting and ending sandboxes may add to the time of the tests themselves, on a crowded machine."""
+"""Allowance for starting and ending sandboxes on a crowded machine, beyond the time of the tests."""
 
 
 class Graders:
-    """The configured graders by ability."""
+    """The configured graders, by ability."""
 
     def __init__(self, config: RewardsConfig) -> None:
         self._config = config
@@ -28,24 +28,24 @@ class Graders:
         }
 
     def warm(self) -> None:
-        """Import and compile what the graders need, so that the first answer is not slow."""
+        """Import and compile all that graders need, so that the first answer is as fast as later ones."""
         self.score(Problem("math", "1/2"), "\\boxed{\\frac{1}{2}}")
 
     def name(self, problem: Problem) -> str:
-        """The grader's name; "" for an ability that none is configured for."""
+        """Return the grader's name; "" for an ability without one."""
         return self._config.abilities.get(problem.ability, "")
 
     def refusal(self, abilities: Iterable[str]) -> str:
-        """Why this machine would not grade problems of these abilities; "" if it will."""
+        """Return why this machine cannot grade problems of these abilities; "" if it can."""
         graders = {self._config.abilities.get(ability) for ability in abilities}
         return refusal(self._config.code) if "code" in graders else ""
 
     def waits_for_network(self, problem: Problem) -> bool:
-        """Whether grading is waiting for a network, not computing: then threads do, and many at once."""
+        """Whether grading this problem waits for a network, so that it belongs into a thread."""
         return self.name(problem) == "judge"
 
     def deadline(self, problem: Problem) -> float:
-        """Seconds that one answer to this problem may take."""
+        """Return the time limit of one answer to this problem, in seconds."""
         if self.name(problem) == "code":
             return self._config.code.total_seconds + SANDBOX_SECONDS
         return self._config.math.deadline_seconds
@@ -53,8 +53,7 @@ class Graders:
     def score(
         self, problem: Problem, response: str, *, truncated: bool = False, tokens: int | None = None
     ) -> Score:
-        """Grade one response and shape the value. tokens: the response's length, for terms that look at
-        it."""
+        """Grade one response and shape its value. tokens: the response's length, for shaping by length."""
         grader = self._graders.get(self.name(problem))
         if grader is None:
             known = ", ".join(sorted(self._config.abilities))

@@ -1,4 +1,4 @@
-"""Messages between a pool and its workers: JSON behind a length of four bytes, over a Unix socket."""
+"""Messages between a pool and its workers: JSON after a length of four bytes, over a Unix socket."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LIMIT_BYTES = 256 << 20
 
 
 class Closed(ConnectionError):
-    """The other side went away before its message was complete."""
+    """The other side closed its socket before its message was complete."""
 
 
 def send(link: socket.socket, message: dict[str, Any], deadline: float | None = None) -> None:
     """Write one message by ``deadline`` on the monotonic clock.
 
-    Raises ValueError for one over the limit, TypeError for what JSON cannot hold, TimeoutError, or OSError if
-    the other side is gone.
+    Raises ValueError for a message over the limit, TypeError for one that JSON cannot represent,
+    TimeoutError, or OSError if the other side is gone.
     """
     body = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode()
     if len(body) > LIMIT_BYTES:
@@ -29,7 +29,7 @@ def send(link: socket.socket, message: dict[str, Any], deadline: float | None = 
 
 
 def receive(link: socket.socket, deadline: float | None = None) -> dict[str, Any]:
-    """Read one message; ``deadline`` on the monotonic clock. Raises TimeoutError, Closed or ValueError."""
+    """Read one message by ``deadline`` on the monotonic clock. Raises TimeoutError, Closed or ValueError."""
     size = int.from_bytes(_exactly(link, 4, deadline), "big")
     if size > LIMIT_BYTES:
         raise ValueError(f"message of {size} bytes; the limit is {LIMIT_BYTES}")

@@ -1,10 +1,8 @@
-"""The processes of a GraderPool: a stem that imports the graders once, and workers forked from it.
+"""The processes of a GraderPool: a fork server that imports the graders once, and the workers it forks.
 
-    pool --- control socket ---> stem --- fork ---> worker <--- its own socket ---> pool
-
-The stem waits for one end of a socket pair at a time and forks a worker that serves it, so a killed worker
-is replaced in milliseconds. Workers end when the pool closes their socket, or by SIGALRM shortly after a
-deadline that the pool did not live to enforce.
+The fork server receives one end of a socket pair at a time and forks a worker that serves it, so a killed
+worker is replaced in milliseconds. Workers end when the pool closes their socket, or by SIGALRM shortly after
+a deadline, should the pool have died.
 """
 
 from __future__ import annotations
@@ -23,19 +21,19 @@ from rewards.pool.registry import Graders
 from rewards.reward import Problem, Score
 
 GRACE_SECONDS = 2.0
-"""How long after its deadline a worker ends itself, should the pool not have killed it."""
+"""Time after its deadline at which a worker ends itself, should the pool not have killed it."""
 
 
 def main() -> None:
-    """``python -m rewards.worker_process CONTROL_FD``; the first message is the configuration."""
+    """Run ``python -m rewards.pool.worker_process CONTROL_FD``; the first message is the configuration."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    logging.disable(logging.CRITICAL)  # graders log every odd answer; what matters is in the Score
+    logging.disable(logging.CRITICAL)  # graders log every odd answer; the Score has what matters
     config = RewardsConfig.model_validate(wire.receive(control)["config"])
     graders = Graders(config)
     graders.warm()
     gc.collect()
     gc.freeze()  # keep the imported modules in shared pages after fork
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers need no wait
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended workers
     while True:
         _, fds, _, _ = socket.recv_fds(control, 1, 1)
         if not fds:
@@ -71,7 +69,7 @@ def _grade(graders: Graders, request: dict[str, object]) -> Score:
         return graders.score(problem, request["response"], **request["options"])  # type: ignore[arg-type]
     except MemoryError:
         return Score(0.0, "error", "the grader ran out of memory")
-    except Exception as error:  # noqa: BLE001 - a grader's bug must cost one answer, not the worker
+    except Exception as error:  # noqa: BLE001 - a grader's bug costs one answer, not the worker
         return Score(0.0, "error", f"{type(error).__name__}: {str(error)[:200]}")
 
 

@@ -1,4 +1,4 @@
-"""A cgroup per sandbox where one can be made: bounds the memory and the processes of a whole sandbox."""
+"""A cgroup per sandbox, where one can be made: limits memory and processes of a whole sandbox."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _numbers = itertools.count()
 
 
 class Cgroup:
-    """Memory and process limits for everything started while ``enter`` was called in the child."""
+    """Memory and process limits for a child that calls ``enter``, and its descendants."""
 
     def __init__(self, config: CodeConfig) -> None:
-        """Raises OSError where no cgroup can be made."""
+        """Make the groups. Raises OSError where that is not possible."""
         self.folders = _folders(f"magicrl-{os.getpid()}-{next(_numbers)}")
         limits = {"memory": config.memory_bytes + 2 * config.scratch_bytes, "pids": config.processes + 8}
         try:
@@ -37,16 +37,16 @@ class Cgroup:
             raise
 
     def enter(self) -> None:
-        """Put the calling process in; for use between fork and exec."""
+        """Move the calling process into the groups; for use between fork and exec."""
         for _, _, folder in self.folders:
             (folder / "cgroup.procs").write_text("0")
 
     def members(self) -> list[int]:
-        """Process ids inside, dying ones included."""
+        """Return the process ids inside, dying ones included."""
         return [int(line) for line in (self.folders[0][2] / "cgroup.procs").read_text().split()]
 
     def wait_empty(self, seconds: float) -> bool:
-        """Wait until everything inside is gone."""
+        """Wait until no process is inside; return whether that is so in time."""
         deadline = time.monotonic() + seconds
         while self.members():
             if time.monotonic() > deadline:
@@ -55,7 +55,7 @@ class Cgroup:
         return True
 
     def remove(self) -> None:
-        """Delete the groups; ones that are still in use stay."""
+        """Delete the groups that are not in use."""
         for _, _, folder in self.folders:
             _remove(folder)
 
@@ -71,7 +71,7 @@ def _folders(name: str) -> list[tuple[int, tuple[str, ...], Path]]:
 
 
 def sweep() -> None:
-    """Remove groups that killed workers left behind."""
+    """Remove the groups of workers that were killed."""
     for folder in (*ROOT.glob("*/magicrl-*"), *ROOT.glob("magicrl-*")):
         owner = folder.name.split("-")[1]
         if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
@@ -82,11 +82,11 @@ def _remove(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        return  # in use, or another worker was faster
+        return  # in use, or removed by another worker
 
 
 def descendants(pid: int) -> list[int]:
-    """Process ids below ``pid``; some may be gone already."""
+    """Return the process ids of all descendants; some may have ended meanwhile."""
     found, queue = [], [pid]
     while queue:
         parent = queue.pop()
@@ -104,18 +104,18 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is alive; one that only waits for its parent to notice its end is not."""
+    """Whether a process is alive; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
         return False
 
 
-def memory_of(pids: list[int], worth_a_look: int) -> int:
-    """Bytes in use by the processes together; shared pages are told apart only above ``worth_a_look``."""
+def memory_of(pids: list[int], threshold: int) -> int:
+    """Return the memory of the processes together, in bytes; shared pages count once above ``threshold``."""
     page = os.sysconf("SC_PAGE_SIZE")
     resident = sum(int(field[1]) * page for pid in pids if (field := _words(pid, "statm")))
-    if resident <= worth_a_look:
+    if resident <= threshold:
         return resident
     return sum(_proportional(pid) for pid in pids)
 

@@ -1,6 +1,6 @@
-"""The command line that locks a program up: an unused user, bubblewrap, and a system-call filter.
+"""The command line that isolates a program: an unused user, bubblewrap, and a system-call filter.
 
-Privileges are dropped *before* bubblewrap starts: started as root it can be escaped (remount, /proc/sys).
+Privileges are dropped *before* bubblewrap starts: as root it can be escaped (remount, /proc/sys).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from rewards.config import CodeConfig
 
 FIRST_UID = 61000
-"""Users from here on (61184 to 65519 are systemd's, for the same purpose) run programs; one per worker."""
+"""First of the users that run programs, one per worker (61184 to 65519 are systemd's, for the same use)."""
 
 INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
 PACKAGES = ("numpy", "sortedcontainers")
-"""What programs of public data sets import beyond the standard library."""
+"""Packages that programs of public data sets import."""
 _MOUNTED_PACKAGES = "/packages"
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/sbin")
 _FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
@@ -34,21 +34,22 @@ class SandboxUnavailable(RuntimeError):
 
 @cache
 def interpreter(wanted: str) -> str:
-    """Return the interpreter for programs: one that every user can read, because none of ours runs them.
+    """Return the interpreter for programs: one that their user can read.
 
     ``auto`` prefers this environment's version, for which its packages were built.
     """
     known = sorted((*INTERPRETERS, os.path.realpath(sys.executable)), key=_is_other_version)
     for path in known if wanted == "auto" else (wanted,):
-        if os.access(path, os.X_OK) and _readable_by_all(Path(path).resolve()):
+        if os.access(path, os.X_OK) and _is_readable(Path(path).resolve()):
             return path
     raise SandboxUnavailable(
         f"rewards.code.python={wanted!r}: no interpreter that every user can read; install python3"
     )
 
 
-def _readable_by_all(path: Path) -> bool:
-    return all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
+def _is_readable(path: Path) -> bool:
+    """Whether the programs' user can read a path; under root that is another user than this process's."""
+    return os.geteuid() != 0 or all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
 
 
 def _is_other_version(python: str) -> bool:
@@ -63,7 +64,7 @@ def packages(python: str) -> tuple[Path, ...]:
     specs = [importlib.util.find_spec(name) for name in PACKAGES]
     found = [Path(path) for spec in specs if spec for path in spec.submodule_search_locations or ()]
     libraries = [folder.with_name(f"{folder.name}.libs") for folder in found]
-    return tuple(path for path in (*found, *libraries) if path.exists() and _readable_by_all(path.resolve()))
+    return tuple(path for path in (*found, *libraries) if path.exists() and _is_readable(path.resolve()))
 
 
 def package_folders(python: str) -> list[str]:
@@ -72,7 +73,9 @@ def package_folders(python: str) -> list[str]:
 
 
 def command(config: CodeConfig, argv: list[str], filter_fd: int) -> list[str]:
-    """``argv`` (interpreter first) inside the sandbox. filter_fd: a file that holds ``system_call_filter()``.
+    """Return the command that runs ``argv`` (interpreter first) inside the sandbox.
+
+    filter_fd: a file with ``system_call_filter()``.
 
     Raises SandboxUnavailable, naming the missing program.
     """
@@ -133,8 +136,8 @@ def _readonly_packages(python: str) -> list[str]:
     ]
 
 
-# System calls that a program has no use for and a sandbox has: memory that no limit here sees, other
-# processes' memory, mounts and namespaces, kernel interfaces with a history. (x86_64, aarch64) numbers.
+# System calls that programs do not need and escapes do: memory beyond the limits here, other processes'
+# memory, mounts and namespaces, kernel interfaces with a history. (x86_64, aarch64) numbers.
 _REFUSED = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
     "semget": (64, 190), "io_uring_setup": (425, 425), "userfaultfd": (323, 282), "bpf": (321, 280),
@@ -149,7 +152,7 @@ _REFUSED = {
 }  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E, 41), "aarch64": (1, 0xC00000B7, 198)}
 _FAMILIES = (1, 2, 10)
-"""Socket families left: unix and the two internet ones, which lead nowhere in an empty network namespace.
+"""Allowed socket families: unix and the two internet ones, which reach nothing in an empty network namespace.
 Others (vsock) ignore namespaces."""
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
@@ -157,7 +160,7 @@ _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000
 
 
 def system_call_filter() -> bytes:
-    """A classic BPF program for seccomp: everything is allowed but the calls above (EPERM)."""
+    """Return a classic BPF program for seccomp that refuses the calls above (EPERM) and allows all others."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise SandboxUnavailable(f"no system-call filter for {machine}; known: {', '.join(_ARCHITECTURES)}")

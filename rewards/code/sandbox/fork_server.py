@@ -1,15 +1,15 @@
-"""Runs inside the sandbox: a warm interpreter that forks one child per test. Standard library only.
+"""A warm interpreter that forks one child per test. Runs inside the sandbox. Standard library only.
 
-Its source is sent in behind those of values.py and serving.py, and may meet an older Python. It is told
-programs and inputs, never an expected output, so nothing in here is worth stealing; what it reports is taken
-as data from a hostile source.
+Its source is sent in after those of the modules it imports, and may run on an older Python. It gets programs
+and inputs, never an expected output, so there is nothing to steal; its reports are taken as data from a
+hostile source.
 """
 
 from __future__ import annotations
 
-import _socket  # socket itself takes longer to import than all else here
+import _socket  # importing socket takes longer than all else here
 import atexit
-import bisect  # noqa: F401 - imported once here, so that no program waits for it
+import bisect  # noqa: F401 - imported once here instead of in each test
 import functools  # noqa: F401
 import gc
 import heapq  # noqa: F401
@@ -38,7 +38,7 @@ CLEAN_SECONDS = 6.0
 
 
 def main() -> None:
-    """Serve requests until the other side closes the socket that is our standard input."""
+    """Serve requests until the other side closes the socket, which is the standard input."""
     link = _socket.socket(fileno=os.dup(0))
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
@@ -61,7 +61,7 @@ def main() -> None:
 def _test(
     link: _socket.socket, request: dict[str, Any], body: bytes, source: str
 ) -> tuple[dict[str, Any], bytes]:
-    """Run one test in a child; the report on it and its output."""
+    """Run one test in a child; return a report on it, and its output."""
     stdin = body if request["op"] == "stdin" else b""
     fds = [_scratch_file(stdin), _scratch_file(), _scratch_file(), _scratch_file()]
     pid = os.fork()
@@ -89,7 +89,7 @@ def _report(request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], by
 
 
 def _scratch_file(content: bytes = b"") -> int:
-    """A file without a name; a new one for each test."""
+    """Return a new file without a name."""
     try:
         fd = os.open(SCRATCH[0], os.O_TMPFILE | os.O_RDWR, 0o600)
     except OSError:  # a file system without unnamed files
@@ -154,8 +154,7 @@ def _call(name: str, body: bytes, source: str, result: int) -> None:
 
 
 def _finish(work: Callable[[], object]) -> None:
-    """Run ``work`` and end the process as an interpreter would: threads joined, exit handlers run, output
-    flushed."""
+    """Run ``work`` and end the process as an interpreter does: join threads, run exit handlers, flush."""
     status = 0
     try:
         work()
@@ -177,7 +176,7 @@ def _finish(work: Callable[[], object]) -> None:
 
 
 def _wait(pid: int, seconds: float) -> int | None:
-    """Exit status as waitpid gives it; None when the time is over."""
+    """Return the exit status as from waitpid; None past the time limit."""
     deadline = time.monotonic() + seconds
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -190,19 +189,19 @@ def _wait(pid: int, seconds: float) -> int | None:
 
 
 def _clean() -> bool:
-    """End everything that the test started and empty its scratch space; False if something would not go."""
+    """End everything the test started and empty its scratch space; return whether all processes ended."""
     deadline = time.monotonic() + CLEAN_SECONDS
     while _kill_others():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.001)  # for the killed to be gone
+        time.sleep(0.001)  # until killed processes are gone
     for folder in SCRATCH:
         _empty(folder)
     return True
 
 
 def _kill_others() -> bool:
-    """Kill all but the namespace's first process and this one; whether there were any."""
+    """Kill all but the namespace's first process and this one; return whether there were any."""
     try:
         os.kill(-1, signal.SIGKILL)
     except ProcessLookupError:
@@ -216,7 +215,7 @@ def _kill_others() -> bool:
 
 
 def _empty(folder: str) -> None:
-    """Delete what is in a folder, as far as permissions allow."""
+    """Delete the contents of a folder, as far as permissions allow."""
     for path, folders, files in os.walk(folder, topdown=False):
         for name in files + folders:
             inner = os.path.join(path, name)
@@ -227,7 +226,7 @@ def _empty(folder: str) -> None:
 
 
 def _end_group(pid: int) -> bool:
-    """Without a sandbox: end at least what stayed in the test's process group."""
+    """End the test's process group; all that is possible without a sandbox."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Tries to escape from the sandbox before any program may, and says what this machine can enforce."""
+"""Tries to escape from the sandbox before any program may, and reports what this machine can enforce."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """One protection on this machine. fix: what would give it, where it is missing."""
+    """One protection on this machine. fix: how to get it, where it is missing."""
 
     name: str
     works: bool
@@ -61,11 +61,11 @@ class Enforcement:
 
 
 _tight: set[CodeConfig] = set()
-"""Configurations whose sandbox held when it was probed. A failure is not remembered: it may pass."""
+"""Configurations whose sandbox passed the probe. A failure is not cached: it may be transient."""
 
 
 def refusal(config: CodeConfig) -> str:
-    """Why programs are not run here; "" if they may be."""
+    """Return why programs are not run here; "" if they are."""
     if config.unsafe or config in _tight:
         return ""
     try:
@@ -79,8 +79,7 @@ def refusal(config: CodeConfig) -> str:
 
 
 def escapes(config: CodeConfig) -> list[str]:
-    """What a program that tries to get out managed to do. Raises SandboxUnavailable if there is no
-    sandbox."""
+    """Return what a program that tries to escape achieved. Raises SandboxUnavailable without a sandbox."""
     import socket
 
     with (
@@ -109,7 +108,7 @@ def escapes(config: CodeConfig) -> list[str]:
 
 
 def enforcement(config: CodeConfig) -> list[Enforcement]:
-    """Each protection, whether it works here, and what would give it where it does not."""
+    """Return each protection, whether it works here, and how to get it where it does not."""
     rows = [_program("bwrap", "bubblewrap"), _program("setpriv", "util-linux")]
     try:
         found = escapes(config.model_copy(update={"unsafe": False}))

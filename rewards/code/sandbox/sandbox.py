@@ -1,6 +1,6 @@
 """One isolated interpreter per response: starts it, sends it tests, and ends whatever it started.
 
-What comes back from inside is data from a hostile source: framed, capped, never unpickled or evaluated.
+Its replies are data from a hostile source: framed, capped, never unpickled or evaluated.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from rewards.code.sandbox.container import (
 from rewards.config import CodeConfig
 
 START_SECONDS = 20.0
-"""How long the interpreter inside may take to come up (35 ms on a free core)."""
+"""Time limit for starting the interpreter inside (35 ms on a free core)."""
 SLACK_SECONDS = 8.0
-"""How much later than the wall limit inside the one outside strikes."""
+"""Time by which the limit outside is longer than the wall limit inside."""
 WATCH_SECONDS = 0.05
-"""How often memory is looked at where no cgroup bounds it."""
+"""Period of polling the memory where no cgroup limits it."""
 HEADER_BYTES = 1 << 20
 STACK_BYTES = 120 << 20
-"""Stack of a main thread; the kernel leaves 128 MiB for it. Set after the interpreter started, so that other
-threads keep their default of 8 MiB."""
+"""Stack of a main thread, for which the kernel reserves 128 MiB. Set after the interpreter's start, so that
+other threads keep their default of 8 MiB."""
 
 
 class SandboxBroken(RuntimeError):
-    """The interpreter inside ended, answered nonsense, or hung: the program's doing, or its limits'."""
+    """The interpreter inside ended, hung or sent a malformed reply, because of the program or its limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one test did. status: as waitpid gives it (0: a clean exit), None: out of time. output: stdout,
-    or the encoded result of a call. over: it wrote more than it may. error: the end of its stderr."""
+    """The outcome of one test. status: as from waitpid (0: a clean exit), None: out of time. output: stdout,
+    or the encoded result of a call. over: the output exceeds its limit. error: the end of its stderr."""
 
     status: int | None
     output: bytes
@@ -71,10 +71,10 @@ def _source() -> str:
 
 
 class Sandbox:
-    """A warm interpreter under lock, for the tests of one response. Use as a context manager."""
+    """A warm, isolated interpreter for the tests of one response. Use as a context manager."""
 
     def __init__(self, config: CodeConfig, *, bare: bool = False) -> None:
-        """Start it. bare: without isolation. Raises SandboxUnavailable if it does not come up."""
+        """Start the interpreter. bare: without isolation. Raises SandboxUnavailable if it does not start."""
         self.config = config
         self._cgroup = None if bare else _cgroup(config)
         self._home = tempfile.TemporaryDirectory(prefix="magicrl-bare-") if bare else None
@@ -89,8 +89,8 @@ class Sandbox:
         except (SandboxBroken, OSError) as error:
             self.close()
             self._errors.seek(0)
-            told = self._errors.read()[-500:].decode(errors="replace").strip()
-            raise SandboxUnavailable(f"the sandbox does not start: {told or error}") from error
+            output = self._errors.read()[-500:].decode(errors="replace").strip()
+            raise SandboxUnavailable(f"the sandbox does not start: {output or error}") from error
         finally:
             theirs.close()
 
@@ -115,19 +115,19 @@ class Sandbox:
             )
 
     def load(self, source: str) -> None:
-        """Give it the program that later tests run."""
+        """Send the program that later tests run."""
         self.send({"op": "program"}, source.encode(errors="replace"))
 
     def run(self, stdin: bytes) -> Outcome:
-        """One run of the program as a script."""
+        """Run the program as a script."""
         return self._test({"op": "stdin"}, stdin)
 
     def call(self, name: str, arguments: bytes) -> Outcome:
-        """One call of a function of the program; ``arguments`` and the output as values.dumps writes them."""
+        """Call a function of the program. arguments, and the output: as values.dumps writes them."""
         return self._test({"op": "call", "name": name}, arguments)
 
     def serve(self, request: dict[str, Any]) -> None:
-        """Let the program (or test code) take over the connection; speak to it with send and receive."""
+        """Let the program (or test code) take over the connection, to exchange frames with it."""
         self.send(self._limited({"op": "serve", **request}, self.config.total_seconds))
 
     def _test(self, request: dict[str, Any], body: bytes) -> Outcome:
@@ -155,7 +155,7 @@ class Sandbox:
         return {**request, "wall": wall, "limits": limits}
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Write one frame. Raises SandboxBroken if nobody reads it in time."""
+        """Write one frame. Raises SandboxBroken if it is not read in time."""
         text = json.dumps(header).encode()
         self._link.settimeout(self.config.wall_seconds + SLACK_SECONDS)
         try:
@@ -164,7 +164,7 @@ class Sandbox:
             raise SandboxBroken("the sandbox was lost") from error
 
     def receive(self, seconds: float) -> tuple[dict[str, Any], bytes]:
-        """Read one frame. Raises SandboxBroken when the time is over or the memory limit is passed."""
+        """Read one frame. Raises SandboxBroken past the time limit or over the memory limit."""
         deadline = time.monotonic() + seconds
         sizes = struct.unpack(">II", self._exactly(8, deadline))
         if sizes[0] > HEADER_BYTES or sizes[1] > self.config.output_bytes + 1:
@@ -184,7 +184,7 @@ class Sandbox:
             if left <= 0:
                 raise SandboxBroken("out of time")
             if not select.select([self._link], [], [], left if self._cgroup else min(left, WATCH_SECONDS))[0]:
-                self._watch()
+                self.check_memory()
                 continue
             part = self._link.recv(min(size - len(data), 1 << 20))
             if not part:
@@ -192,13 +192,14 @@ class Sandbox:
             data += part
         return bytes(data)
 
-    def _watch(self) -> None:
+    def check_memory(self) -> None:
+        """Raise SandboxBroken if the processes inside exceed the memory limit and no cgroup limits them."""
         limit = self.config.memory_bytes
         if self._cgroup is None and memory_of(descendants(self._process.pid), limit) > limit:
             raise SandboxBroken("out of memory")
 
     def close(self) -> None:
-        """End everything inside. Raises SandboxUnavailable if something survives its SIGKILL."""
+        """End everything inside. Raises SandboxUnavailable if a process survives its SIGKILL."""
         self._link.close()
         process = getattr(self, "_process", None)
         if process is not None:
@@ -232,7 +233,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_stray(pid: int) -> None:
-    """The kernel ends a process namespace with its first process; wait until it has."""
+    """Wait for the end of a process; the kernel ends a process namespace with its first process."""
     deadline = time.monotonic() + SLACK_SECONDS
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.001)

@@ -1,7 +1,7 @@
-"""Runs inside the sandbox: tests that are code. One side is the program, the other the tests that call it.
+"""Test code and the program it calls. Runs inside the sandbox. Standard library only.
 
-They are two processes in two sandboxes, so nothing that the program does can reach an assertion: calls go
-out as data and come back as data.
+The two are processes in two sandboxes, so the program cannot reach an assertion: calls and their results
+pass as data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from itertools import *
 from math import *
 from typing import *
 """
-"""What function-call problems take for granted."""
+"""Names that function-call problems rely on without importing them."""
 
 
 def send(link: _socket.socket, header: dict[str, Any], body: bytes = b"") -> None:
@@ -41,7 +41,7 @@ def send(link: _socket.socket, header: dict[str, Any], body: bytes = b"") -> Non
 
 
 def receive(link: _socket.socket) -> tuple[dict[str, Any], bytes]:
-    """Read one frame; ends the process when the other side is gone."""
+    """Read one frame; end the process when the other side is gone."""
     header, body = struct.unpack(">II", _exactly(link, 8))
     return json.loads(_exactly(link, header)), _exactly(link, body)
 
@@ -73,7 +73,7 @@ def load(source: str, *, prelude: bool) -> dict[str, Any]:
 
 
 def target(names: dict[str, Any], expression: str) -> Callable[..., Any]:
-    """What to call: a function, a method of ``class Solution``, or any expression ("Solution().f")."""
+    """Return what to call: a function, a method of ``class Solution``, or any expression ("Solution().f")."""
     if expression in names:
         found = names[expression]
     elif "Solution" in names and expression.isidentifier():
@@ -114,8 +114,8 @@ def _answer(
 def serve_tests(link: _socket.socket, source: str, known: list[str], entry: str, prefix: str) -> None:
     """Run test code in which the program's functions are remote ones; ``candidate`` stands for ``entry``.
 
-    What the tests rely on (built-in functions, and what comes with the problem in ``prefix``) is the real
-    thing here: a program that defines ``abs`` or ``is_same_list`` does not get at the assertions with it.
+    What the tests rely on (built-in functions, and what comes with the problem in ``prefix``) is not the
+    program's: one that defines ``abs`` or ``is_same_list`` does not affect the assertions.
     """
     names: dict[str, Any] = {"__name__": "tests"}
     exec(PRELUDE, names)
@@ -136,15 +136,18 @@ def serve_tests(link: _socket.socket, source: str, known: list[str], entry: str,
 
 
 def _remotes(source: str, known: list[str], entry: str, own: dict[str, Any]) -> list[str]:
-    """The program's functions that the tests call: its own names, or, if they call none of these, what it
-    redefines (a problem may ask for a function called ``sum`` or ``gcd``)."""
+    """Return the program's functions that the tests call.
+
+    These are its own names, or, if the tests call none of them, the ones it redefines (a problem may ask for
+    a function called ``sum`` or ``gcd``).
+    """
     called = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", source)) & set(known)
     new = [name for name in called if name == entry or not (name in own or hasattr(builtins, name))]
     return new or ([] if entry else list(called))
 
 
 class _Methods:
-    """What ``Solution()`` gives in test code: its methods are the program's."""
+    """The ``Solution()`` of test code: its methods are the program's."""
 
     def __init__(self, link: _socket.socket, classes: dict[str, Any]) -> None:
         self._link, self._classes = link, classes
@@ -154,7 +157,7 @@ class _Methods:
 
 
 def _line(trace: types.TracebackType | None) -> int:
-    """The innermost line of the tests that an error went through."""
+    """Return the innermost line of the tests in an error's traceback."""
     line = 0
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == "tests.py":
@@ -164,7 +167,7 @@ def _line(trace: types.TracebackType | None) -> int:
 
 
 def _remote(link: _socket.socket, name: str, classes: dict[str, Any]) -> Callable[..., Any]:
-    """A function of the program: data out, data back, lists that it changed in place included."""
+    """Return a function that calls the program's; changes of its arguments in place are copied back."""
 
     def remote(*args: Any, **kwargs: Any) -> Any:
         send(link, {"call": name}, dumps([args, kwargs]).encode())

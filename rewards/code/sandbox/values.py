@@ -1,9 +1,9 @@
-"""Python values as JSON, on both sides of the sandbox. Standard library only: this text also runs inside.
+"""Python values as JSON, on both sides of the sandbox. Also runs inside. Standard library only.
 
-Plain JSON stays as it is; what JSON lacks is tagged: {"$": "tuple", "v": [...]}. Objects of the program's own
-classes (a linked list, a tree) go as a table of their attributes, so that they may be long, shared or cyclic:
-{"$": "graph", "v": [value, [[class, {attribute: value}], ...]]}. Only data is ever rebuilt, and objects only
-of classes that the receiving side names itself.
+Plain JSON stays as it is; other types are tagged: {"$": "tuple", "v": [...]}. Objects of the program's own
+classes (a linked list, a tree) are written as a table of their attributes, so that they may be long, shared
+or cyclic: {"$": "graph", "v": [value, [[class, {attribute: value}], ...]]}. Only data is rebuilt, and objects
+only of classes that the receiving side names.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 DEPTH = 200
 PLAIN: tuple[Any, ...] = (int, float, str)
 OBJECTS = 100_000
-"""Objects of the program's classes in one value."""
+"""Limit on objects of the program's classes in one value."""
 OWN = ("__main__", "tests")
-"""Modules whose classes are the program's, or its tests'."""
+"""Modules of the classes of programs and tests."""
 SEQUENCES: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def encode(value: Any, depth: int = 0, objects: Objects | None = None) -> Any:
-    """A JSON-able form of plain data; anything else becomes its type's name and equals nothing.
+    """Return a form of plain data that JSON can represent; other values become opaque and equal nothing.
 
-    objects: collects by identity those of the program's own classes; without it they are like anything else.
+    objects: collects objects of the program's own classes by identity; without it they are opaque.
     """
     if depth > DEPTH:
         return {"$": "object", "v": "nested too deep"}
@@ -53,7 +53,7 @@ def encode(value: Any, depth: int = 0, objects: Objects | None = None) -> Any:
 
 
 class Objects(list):  # type: ignore[type-arg]
-    """Objects of the program's own classes, each once, in the order met."""
+    """Objects of the program's own classes, each once, in the order of their first occurrence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def _encode_dict(value: dict[Any, Any], depth: int, objects: Objects | None) -> 
 
 
 class Opaque:
-    """Stands for a value that was not plain data; equal to nothing, itself included."""
+    """A value that was not plain data; equal to nothing, itself included."""
 
     def __init__(self, name: object) -> None:
         self.name = name
@@ -96,8 +96,10 @@ class Opaque:
 
 
 def decode(data: Any, objects: Sequence[Any] = ()) -> Any:
-    """The value that ``encode`` was given; objects: those that it refers to. Raises ValueError, TypeError,
-    KeyError or IndexError for what is not its output."""
+    """Return the value that ``encode`` was given; objects: those that it refers to.
+
+    Raises ValueError, TypeError, KeyError or IndexError for data that is not its output.
+    """
     if isinstance(data, list):
         return [decode(item, objects) for item in data]
     if not isinstance(data, dict):
@@ -120,7 +122,7 @@ def decode(data: Any, objects: Sequence[Any] = ()) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """``encode`` as JSON text, with the objects that it refers to."""
+    """Return the encoded value as JSON text, with the objects that it refers to."""
     objects = Objects()
     data = encode(value, 0, objects)
     table = [[type(one).__name__, _encode_dict(vars(one), 1, objects)] for one in objects]  # grows meanwhile
@@ -128,7 +130,10 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str | bytes, classes: Mapping[str, Any] | None = None) -> Any:
-    """The inverse of dumps. classes: by name, those whose objects are rebuilt; others are Opaque."""
+    """Return the value that ``dumps`` was given.
+
+    classes: those whose objects are rebuilt, by name; objects of others are Opaque.
+    """
     data = json.loads(text)
     if not (isinstance(data, dict) and data.get("$") == "graph"):
         return decode(data)

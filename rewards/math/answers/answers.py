@@ -1,4 +1,4 @@
-"""What an answer can be: the kinds that are told apart before anything is compared."""
+"""The kinds of answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rewards.math.notation.trees import Tree
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """How a decimal was written: digits after the point, and significant digits."""
+    """The written form of a decimal: digits after the point, and significant digits."""
 
     places: int
     significant: int
@@ -29,14 +29,14 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A name or a phrase, in one spelling."""
+    """A name or a phrase, in its one spelling."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An option of a multiple-choice question, perhaps with what it says."""
+    """An option of a multiple-choice question, perhaps with its value."""
 
     letter: str
     value: Answer | None = None
@@ -64,7 +64,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A union of intervals, in order; ``name``: the variable it was stated for."""
+    """A union of intervals, in order. name: the variable it was stated for."""
 
     spans: tuple[Span, ...]
     name: str = ""
@@ -123,7 +123,7 @@ class Date:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Text that nothing here reads; equal only to the same text."""
+    """Text that no reader reads; equal only to the same text."""
 
     text: str
 

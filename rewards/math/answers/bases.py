@@ -18,7 +18,7 @@ IN_WORDS = re.compile(rf"([0-9A-Fa-f]+)\s*(?:\\text\{{)?\s*\(?(?:in\s+)?base[- ]
 
 
 def read_based(text: str) -> Based | Quantity | None:
-    """The number with its base; base ten is an ordinary number. None if the digits do not fit the base."""
+    """Return the number with its base, or a quantity for base ten; None if a digit does not fit the base."""
     match = SUBSCRIPT.fullmatch(text) or OVERLINE.fullmatch(text) or IN_WORDS.fullmatch(text)
     if not match:
         return None

@@ -1,4 +1,4 @@
-"""Options of multiple-choice questions: as an answer gives them, and as a question lists them."""
+"""Options of multiple-choice questions, in answers and in questions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ CHOICE = re.compile(
 )
 LISTED = re.compile(r"(?:\\text(?:bf)?\{)?\(([A-J])\)\}?|(?:^|[\s,;])([A-J])[.)]\s", re.M)
 ANOTHER = re.compile(r"(?:^|[\s,;/&(])(?:or|and|[A-J](?=$|[\s,.;:)]))|\([a-j]\)", re.S)
-"""Behind an option: another one, so that the answer is no choice."""
+"""Another option after one, so that the answer is no choice."""
 BETWEEN = re.compile(r" ?(?:, ?and\b|,|\band\b|&) ?")
 LETTERS = "ABCDEFGH"
 QUESTION_TAIL = 4000
-"""Characters at the end of a question in which its options are looked for."""
+"""Length of the end of a question that is searched for its options, in characters."""
 
 
 def read_choices(text: str, read: Callable[[str], Answer]) -> list[Answer]:
-    """The option or options that normalised text names: "B", "(B) 12", "option b", "ACD"."""
+    """Return the option or options that normalised text names: "B", "(B) 12", "option b", "ACD"."""
     plain = re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
     plain = re.sub(r"^\((\([A-J]\))\)$", r"\1", plain)
     match = CHOICE.fullmatch(plain)
@@ -39,7 +39,7 @@ def read_choices(text: str, read: Callable[[str], Answer]) -> list[Answer]:
 
 
 def options(question: str) -> dict[str, str]:
-    """The options that a question lists: letter to text; empty if it lists none."""
+    """Return the options that a question lists, from letter to text; empty if it lists none."""
     text = question[-QUESTION_TAIL:]
     found = list(LISTED.finditer(text))
     ends = [*(match.start() for match in found[1:]), len(text)][: len(found)]

@@ -1,4 +1,4 @@
-"""What an answer says about its parameters: "for all real x", "where c is a constant", "k in Z"."""
+"""Quantifiers and domains in an answer: "for all real x", "where c is a constant", "k in Z"."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREAMBLE = re.compile(
     r"\s*(?=[\\(\[\w])",
     re.I,
 )
-"""What only says which kind of thing follows."""
+"""Words that only name the kind of the answer."""
 
 
 SENTENCE = re.compile(
@@ -33,7 +33,7 @@ SENTENCE = re.compile(
 
 
 def strip_quantifiers(text: str) -> str:
-    """Without what only says which values a parameter takes; an integer one is called k."""
+    """Remove what only introduces the answer or quantifies its parameters; an integer one is renamed to k."""
     text = SENTENCE.sub(lambda match: "" if match[2] else match[1] or "", text)
     text = PREAMBLE.sub("", text)
     text = QUANTIFIED.sub("", text).strip() or text
@@ -47,11 +47,11 @@ def strip_quantifiers(text: str) -> str:
 
 
 def contradict(gold: str, answer: str) -> bool:
-    """Whether two normalised answers both say where their numbers are from, and say different things."""
+    """Whether two normalised answers both name domains of numbers, and different ones."""
     stated = [{_domain(*found) for found in STATED.findall(text)} for text in (gold, answer)]
     return all(stated) and stated[0].isdisjoint(stated[1])
 
 
 def _domain(name: str, sign: str) -> str:
-    """Natural numbers under either name."""
+    """Return the domain; the positive integers are the natural numbers."""
     return "N" if name == "Z" and sign not in ("", "*") else name

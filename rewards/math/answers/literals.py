@@ -1,4 +1,4 @@
-"""Answers that are one fixed thing: named sets, infinity, times of day, dates."""
+"""Literals: named sets, infinity, times of day, dates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HALF_LINE = re.compile(r"\\mathbb\{R\}(?:\^|_)\{?\s*(\+|-|>\s*0|<\s*0|\\ge\s*0|\
 
 
 def read_literal(text: str) -> Answer | None:
-    """What normalised text names; None if it names nothing fixed."""
+    """Return the literal that normalised text is; None if it is not one."""
     if text in (r"\emptyset", r"\{\}", r"\{ \}"):
         return Group("set", ())
     if text == r"\mathbb{R}":

@@ -1,5 +1,4 @@
-"""A number or expression with what may stand around it: a currency, a unit, a percent or degree sign, a
-label."""
+"""Numbers and expressions, perhaps with a currency, a unit, a percent or degree sign."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ DECIMAL = re.compile(r"[+-]?\s*(\d*)\.(\d+)")
 
 
 def read_quantity(text: str) -> Quantity | None:
-    """The quantity that ``text`` is; None if it is not one."""
+    """Return the quantity that ``text`` is; None if it is not one."""
     text = text.strip()
     if worded := re.fullmatch(r"\\text\{([^{}]*\d[^{}]*)\}", text):
         return plain_unit(worded[1].strip()) or read_quantity(worded[1])
@@ -84,7 +83,7 @@ def read_quantity(text: str) -> Quantity | None:
 
 
 def _compound(text: str) -> Quantity | None:
-    """4 hours 40 minutes: parts in units of one dimension, added up in the first."""
+    """Read parts in units of one dimension, added up in the first unit: 4 hours 40 minutes."""
     if not COMPOUND.fullmatch(text):
         return None
     parts = [(number, read_unit(unit)) for number, unit in COMPOUND_PART.findall(text) if is_known(unit)]
@@ -133,7 +132,7 @@ def _with_unit(text: str) -> Quantity | None:
 
 
 def spelled_quantity(text: str) -> Quantity | None:
-    """A number in words ("twenty-five", "三分之一"), perhaps with a unit ("五元")."""
+    """Read a number in words ("twenty-five", "三分之一"), perhaps with a unit ("五元")."""
     number = spelled_number(text)
     if number is not None:
         return Quantity(("num", number))
@@ -145,7 +144,7 @@ def spelled_quantity(text: str) -> Quantity | None:
 
 
 def plain_unit(text: str) -> Quantity | None:
-    """A number followed by a unit without markup ("15 cm"), where the letters could also be variables."""
+    """Read a number and a unit without markup ("15 cm"), whose letters could also be variables."""
     fraction = UNIT_FRACTION.search(text)
     if fraction and is_known(fraction[1]) and is_known(fraction[3]):
         text = f"{text[: fraction.start()]} {fraction[1]}{fraction[2] or ''}/{fraction[3]}{fraction[4] or ''}"

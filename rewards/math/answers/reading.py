@@ -1,5 +1,4 @@
-"""What an answer says: normalised text to one of the kinds in answers.py, or to several where it is
-ambiguous."""
+"""The reader of answers: text to one of the kinds in answers.py, or to several where it is ambiguous."""
 
 from __future__ import annotations
 
@@ -37,24 +36,24 @@ RELATION = re.compile(r"\s*(?:=|\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>)\s
 GROUPED = re.compile(r"(?<![\d.])-?\d{1,3}(?:,\d{3})+(?![\d,])")
 PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-z])")
 OUTWARD = re.compile(r"(?=\]|.*\[$)([\[\]])([^\[\]]+[,;][^\[\]]+)([\[\]])")
-"""An interval with its open ends turned outwards: ]a, b[."""
+"""An interval with outward brackets at its open ends: ]a, b[."""
 LEFT_OUT = re.compile(r"([a-zA-Z])\s*\\ne(?![a-z])\s*(.*(?:,|\\pm).*)")
-"""One name and several values that it does not have: x \\ne 1, 2."""
+"""Several values that a variable does not take: x \\ne 1, 2."""
 WORDED_LIST = re.compile(r"\\text\{([^{}]*\d[^{}]*)\}")
 POINT = re.compile(r"[A-Z]'*\s*(\([^()]*,[^()]*\))")
-"""A point with its name in front: P(1, 2)."""
+"""A point after its name: P(1, 2)."""
 DEPTH = 12
 
 
 def readings(answer: object) -> list[Answer]:
-    """All that the answer can be taken to say; the most literal first. Empty for an empty answer."""
+    """Return all readings of an answer, the most literal first; none for an empty answer."""
     text = strip_quantifiers(normalize(answer))
     if not text:
         return []
     words = _words(text)
     found = [*read_choices(text, _first), *words]
     if words:
-        return found  # letters in a word are not a product of variables
+        return found  # the letters of a word are not a product of variables
     rough = split(text, ROUGHLY)
     if len(rough) == 2 and all(rough):
         return _roughly(*map(_structure, rough))
@@ -67,7 +66,7 @@ def readings(answer: object) -> list[Answer]:
 
 
 def _roughly(exact: Answer, rounded: Answer) -> list[Answer]:
-    """Both sides of "1/3, roughly 0.33" if the second is the first rounded; a name's value on the left."""
+    """Return both sides of "1/3, roughly 0.33" if the second is the first rounded; the value of a name."""
     if isinstance(rounded, Quantity) and isinstance(exact, Named) and isinstance(exact.value, Quantity):
         return [exact, rounded] if close(exact.value.tree, rounded.tree) else []
     if isinstance(rounded, Quantity) and isinstance(exact, Quantity) and close(exact.tree, _share(rounded)):
@@ -93,12 +92,12 @@ def _words(text: str) -> list[Answer]:
 
 
 def _first(text: str) -> Answer:
-    """The words that a text is, else its structure."""
+    """Return the words that a text consists of, else its structure."""
     return (_words(text) or [_structure(text)])[0]
 
 
 def _structure(text: str, depth: int = 0) -> Answer:
-    """One reading; Raw where nothing fits."""
+    """Return one reading; Raw where no reader fits."""
     if depth > DEPTH or len(text) > 20_000:
         return Raw(_squeezed(text))
     for read in READERS:
@@ -128,7 +127,7 @@ def _literal(text: str, depth: int) -> Answer | None:
 
 
 def _list(text: str, depth: int) -> Answer | None:
-    """Items with commas or "and"/"or" between them; conditions are combined to the region they describe."""
+    """Read items between commas or "and"/"or"; conditions are combined into the region they describe."""
     cut = split_with(text, LIST)
     parts = [(part, before) for part, before in cut if part]
     if len(parts) < 2:
@@ -148,7 +147,7 @@ def _list(text: str, depth: int) -> Answer | None:
 
 
 def _items(part: str, depth: int) -> tuple[Answer, ...]:
-    """One item of a list; two for 1 \\pm 2."""
+    """Return one item of a list; two for 1 \\pm 2."""
     item = _structure(part, depth)
     return item.items if isinstance(item, Group) and PLUS_MINUS.search(part) else (item,)
 
@@ -199,8 +198,8 @@ def _brackets(text: str, depth: int) -> Answer | None:
     if left == r"\{":
         such_that = split(inside, SUCH_THAT)
         if len(such_that) == 2 and re.match(r"\(?[a-zA-Z]", such_that[0]):
-            told = _structure(such_that[1], depth)
-            return replace(told, name="") if isinstance(told, Region) else told
+            condition = _structure(such_that[1], depth)
+            return replace(condition, name="") if isinstance(condition, Region) else condition
         return Group("set", tuple(item for part in parts for item in _items(part, depth)))
     if left == "{":
         return Group("list", tuple(_structure(part, depth) for part in parts)) if len(parts) > 1 else None
@@ -235,4 +234,4 @@ def _based(text: str, depth: int) -> Answer | None:
 
 
 READERS = (_literal, _list, _arrows, _set_operation, _relation, _brackets, _plus_minus, _ratio, _based)
-"""In this order: what binds a text together most loosely is looked for first."""
+"""Readers in the order of precedence: what binds most loosely comes first."""

@@ -1,4 +1,4 @@
-"""Subsets of the real line: from intervals, inequalities and what is left out of them."""
+"""Subsets of the real line: intervals, inequalities, unions, intersections and complements."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ INFINITE = {("var", "infty"): 1, ("neg", ("var", "infty")): -1}
 
 
 def whole_line() -> Region:
-    """All real numbers."""
+    """Return the region of all real numbers."""
     return Region((Span(None, False, None, False),))
 
 
 def interval(answer: Answer) -> Region | None:
-    """An answer as a region: (a, b] is an interval, {a, b} are points."""
+    """Return an answer as a region: (a, b] is an interval, {a, b} are points; None if it is none."""
     if isinstance(answer, Region):
         return answer
     if isinstance(answer, Group) and answer.kind == "set":
@@ -40,14 +40,14 @@ def interval(answer: Answer) -> Region | None:
 
 
 def end(item: Answer) -> Tree | None:
-    """The tree of an interval's end; None if the item is not an expression."""
+    """Return the tree of an interval's end; None if the item is not an expression."""
     if isinstance(item, Word) and item.text in (r"\infty", r"-\infty"):
         return ("var", "infty") if item.text == r"\infty" else ("neg", ("var", "infty"))
     return item.tree if isinstance(item, Quantity) else None
 
 
 def points(group: Group) -> Region | None:
-    """A finite set of numbers as a region of single points."""
+    """Return a finite set of numbers as a region of single points."""
     trees = [item.tree for item in group.items if isinstance(item, Quantity)]
     if len(trees) != len(group.items):
         return None
@@ -55,7 +55,7 @@ def points(group: Group) -> Region | None:
 
 
 def solved(answer: Answer) -> Region | None:
-    """A condition on one variable as the region it describes: an inequality, or ``x = a``."""
+    """Return the region that a condition on one variable describes: an inequality, or ``x = a``."""
     if isinstance(answer, Region):
         return answer
     if isinstance(answer, Named) and not answer.parameters and isinstance(answer.value, Quantity):
@@ -65,7 +65,7 @@ def solved(answer: Answer) -> Region | None:
 
 
 def complement(answer: Answer) -> Region | None:
-    """The real line without a finite set, a point or an interval."""
+    """Return the real line without a finite set, a point or an interval."""
     if isinstance(answer, Quantity):
         answer = Group("set", (answer,))
     region = interval(answer)
@@ -84,7 +84,7 @@ def complement(answer: Answer) -> Region | None:
 
 
 def union(regions: Sequence[Region]) -> Region | None:
-    """Everything in any of them; None if the ends cannot be ordered."""
+    """Return the union; None if the ends cannot be ordered."""
     names = {region.name for region in regions} - {""}
     if len(names) > 1:
         return None
@@ -92,7 +92,7 @@ def union(regions: Sequence[Region]) -> Region | None:
 
 
 def _joined(spans: tuple[Span, ...]) -> tuple[Span, ...]:
-    """Overlapping and touching neighbours made one."""
+    """Merge overlapping and touching neighbours."""
     done: list[Span] = []
     for span in spans:
         if done and _touches(done[-1], span):
@@ -112,7 +112,7 @@ def _touches(left: Span, right: Span) -> bool:
 
 
 def intersection(regions: Sequence[Region]) -> Region | None:
-    """What is in all of them; None if the ends cannot be ordered."""
+    """Return the intersection; None if the ends cannot be ordered."""
     names = {region.name for region in regions} - {""}
     if len(names) > 1:
         return None
@@ -128,7 +128,7 @@ def intersection(regions: Sequence[Region]) -> Region | None:
 
 
 def _merged(spans: list[Span], names: set[str]) -> Region | None:
-    """Spans in order, overlapping ones made one; None if their ends cannot be ordered."""
+    """Return the spans in order, overlapping ones merged; None if their ends cannot be ordered."""
     merged = _sorted(spans)
     try:
         return merged and Region(_joined(merged.spans), names.pop() if names else "")

@@ -1,4 +1,4 @@
-"""Equations and inequalities: which isolate a name, which bound a variable, which stay a relation."""
+"""Equations and inequalities: definitions of a name, bounds of a variable, other relations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DERIVATIVES = [
 """A derivative as a quotient of differentials or as an operator."""
 TUPLE_OF_NAMES = re.compile(r"\(?\s*[a-zA-Z](?:_\{?\w+\}?)?(?:\s*[,:]\s*[a-zA-Z](?:_\{?\w+\}?)?)+\s*\)?")
 COMPUTED = re.compile(r"\\(?:int|iint|oint|lim)(?![a-z])")
-"""What begins a side that is computed elsewhere, so that its value is the other side."""
+"""The beginning of a side that only math-verify computes; the other side is its value."""
 ABSOLUTE = re.compile(r"\|([^|]+)\|")
 FLIP = {"<": ">", r"\le": r"\ge", ">": "<", r"\ge": r"\le", "=": "=", r"\ne": r"\ne"}
 
@@ -45,7 +45,7 @@ Read = Callable[[str], Answer]
 
 
 def read_chain(sides: list[str], signs: list[str], read: Read) -> Answer | None:
-    """``side sign side ...`` as an answer; None if it says nothing that could be compared."""
+    """Return ``side sign side ...`` as an answer; None if there is nothing to compare."""
     if set(signs) == {"="}:
         return _equality(sides, read)
     if len(sides) == 2:
@@ -55,7 +55,7 @@ def read_chain(sides: list[str], signs: list[str], read: Read) -> Answer | None:
 
 
 def _ordering(sides: list[str], signs: list[str], read: Read) -> Answer | None:
-    """a < b <= c, and c >= b > a, as a chain from small to large."""
+    """Return a < b <= c, or c >= b > a, as a chain from small to large."""
     if set(signs) <= {">", r"\ge"}:
         sides, signs = sides[::-1], [FLIP[sign] for sign in signs[::-1]]
     if not set(signs) <= {"<", r"\le"}:
@@ -89,14 +89,14 @@ def _equality(sides: list[str], read: Read) -> Answer | None:
 
 
 def _is_sum(side: str) -> bool:
-    """Whether a side only says what is added up or multiplied: letters without numbers."""
+    """Whether a side is a sum or product of letters without numbers."""
     return (
         re.fullmatch(r"[a-zA-Z](?:_\w)?(?:\s*(?:\+|-|\\cdot)?\s*[a-zA-Z](?:_\w)?)*", side.strip()) is not None
     )
 
 
 def _agree(values: list[Answer]) -> bool:
-    """Whether the numbers of an equality chain really are equal; expressions are taken at their word."""
+    """Whether the numbers of an equality chain are equal; expressions are not checked."""
     found = [v for v in values if isinstance(v, Quantity) and constant(v.tree) is not None]
     if any(v.decimal for v in found):
         return all(close(found[0].tree, v.tree) for v in found[1:])
@@ -104,7 +104,7 @@ def _agree(values: list[Answer]) -> bool:
 
 
 def name_of(side: str) -> tuple[str, tuple[str, ...]] | None:
-    """(name, parameters) if a side is a name, an applied function, a segment or a label in words."""
+    """Return (name, parameters) of a name, an applied function, a segment or a label in words."""
     side = side.strip()
     if sequence := SEQUENCE.fullmatch(side):
         return sequence[1], (sequence[2],)
@@ -118,7 +118,7 @@ def name_of(side: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _derivative(side: str) -> tuple[str, tuple[str, ...]] | None:
-    """dy/dx as y' of x."""
+    """Return dy/dx as y' with the parameter x."""
     for pattern in DERIVATIVES:
         if found := pattern.fullmatch(side):
             return found["function"] + "'" * int(found["order"] or 1), (found["variable"],)
@@ -144,7 +144,7 @@ def _relation(left: str, sign: str, right: str) -> Relation | None:
 
 
 def _bound(text: str) -> Tree | None:
-    """The tree of a constant side (infinity included), or None."""
+    """Return the tree of a constant side (infinity included), or None."""
     try:
         tree = parse(text)
     except Unreadable:
@@ -164,7 +164,7 @@ def _comparison(left: str, sign: str, right: str) -> Answer | None:
 
 
 def _within(inside: str, sign: str, right: str) -> Answer | None:
-    """|x - 1| < 2 as -2 < x - 1 < 2, and |x - 1| > 2 as its two rays."""
+    """Return |x - 1| < 2 as the interval -2 < x - 1 < 2, and |x - 1| > 2 as two rays."""
     bound = _bound(right)
     if bound is None or sign == r"\ne" or not _is_positive(bound):
         return _relation(f"|{inside}|", sign, right)
@@ -176,7 +176,7 @@ def _within(inside: str, sign: str, right: str) -> Answer | None:
 
 
 def _linear(relation: Relation) -> Region | None:
-    """An inequality that is linear in its one variable, solved: 2x > 4 is x > 2."""
+    """Solve an inequality that is linear in its one variable: 2x > 4 is x > 2."""
     names = variables(relation.difference) - CONSTANTS.keys()
     if len(names) != 1 or relation.sign == "!=":
         return None
@@ -206,7 +206,7 @@ def _half_line(name: str, sign: str, bound: Tree) -> Region:
 
 
 def _between(sides: list[str], signs: list[str]) -> Answer | None:
-    """a < x <= b, in either direction."""
+    """Return a < x <= b, in either direction, as an interval."""
     if signs[0] in (">", r"\ge"):
         sides, signs = sides[::-1], [FLIP[sign] for sign in signs[::-1]]
     name, low, high = name_of(sides[1]), _bound(sides[0]), _bound(sides[2])

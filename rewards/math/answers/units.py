@@ -1,4 +1,4 @@
-"""Units of measure at the end of an answer: recognised, named once, and converted within their dimension."""
+"""Units of measure: recognised by their names, and converted within their dimension."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ cubed factorial dozen half halves third thirds quarter quarters tenth tenths hun
 thousands million millions billion billions pi root negative
 """
 STOP_WORDS = frozenset(_CHANGING.split())
-"""Words that change what a number says; text with one of them is not a unit."""
+"""Words that change the meaning of a number; text with one of them is not a unit."""
 
 _WORD = re.compile(r"([^\W\d_]+)\.?(?:\s*\^\s*\{?\s*(-?\d)\s*\}?)?")
 
@@ -75,12 +75,12 @@ class Unit:
 
     @property
     def is_generic(self) -> bool:
-        """Whether it only says "units"."""
+        """Whether it is the bare word "units"."""
         return all(name == "" for name, _ in self.dimensions)
 
 
 def read_unit(text: str) -> Unit | None:
-    """The unit that ``text`` names ("cm^2", "square meters", "km/h", "apples"); None if it is not one."""
+    """Return the unit that ``text`` names ("cm^2", "km/h", "apples"); None if it is not one."""
     text = re.sub(r"\\text|\\cdot|[{}()]", lambda m: " " if m.group() != "{" else "{", text)
     text = text.replace("{", " ").strip().lower()
     text = _SHORTHANDS.get(text, re.sub(r"\s+per\s+|每", "/", text))
@@ -130,13 +130,12 @@ def _named(word: str) -> tuple[str, Fraction]:
 
 
 def is_known(word: str) -> bool:
-    """Whether a word is in the table of units, so that even one letter may be read as one."""
+    """Whether a word is in the table of units; only then may a single letter be one."""
     return any(form in _UNITS for form in (word.lower(), word.lower().removesuffix("s")))
 
 
 def conversion(gold: Unit | None, answer: Unit | None) -> Fraction | None:
-    """What an answer's number is multiplied by to be in the reference's unit; None if they cannot be
-    compared.
+    """Return the factor from the answer's unit to the reference's; None if their dimensions differ.
 
     A missing unit, and the bare word "units", fit every unit.
     """

@@ -16,7 +16,7 @@ SYNONYMS = {
     "correct": "true", "正确": "true", "对": "true", "incorrect": "false", "错误": "false", "错": "false",
     "是": "yes", "否": "no", "不是": "no", "偶数": "even", "奇数": "odd",
 }  # fmt: skip
-"""One spelling for answers that say the same. Values in LaTeX are read as mathematics."""
+"""The one spelling of synonymous answers. Values in LaTeX are read as mathematics."""
 
 NO_SOLUTION = re.compile(
     r"(?:there (?:is|are|exists?) )?no (?:real |such )?(?:solutions?|values?|numbers?)(?: exists?| at all)?"
@@ -24,7 +24,7 @@ NO_SOLUTION = re.compile(
 NUMBER_KIND = re.compile(
     r"(?:all )?(?:the )?(?P<kind>(?:\w+ )?(?:prime|composite|even|odd))s?(?: (?:numbers?|integers?))?"
 )
-"""Numbers named by what they are: "all primes", "prime numbers", "a prime"."""
+"""Kinds of numbers: "all primes", "prime numbers", "a prime"."""
 
 _SMALL = [
     "zero",
@@ -59,7 +59,7 @@ _HAN_SCALES = {"万": 10**4, "亿": 10**8}
 
 
 def as_words(text: str) -> str | None:
-    """The words of an answer that is only words, in one spelling; None if it has mathematics in it."""
+    """Return an answer of words only in its one spelling; None if it contains mathematics."""
     plain = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text)
     plain = re.sub(r"[\s.!?\"'’“”:_-]+", " ", plain).strip().lower()
     if not re.fullmatch(r"[^\W\d_]+(?: [^\W\d_]+)*", plain) or not _is_wordy(plain, text):
@@ -72,12 +72,12 @@ def as_words(text: str) -> str | None:
 
 
 def _is_wordy(plain: str, text: str) -> bool:
-    """Letters alone may be a product of variables; they are words when marked so or too long for one."""
+    """Whether letters are words, and not a product of variables: marked as text, or too long for one."""
     return "\\text" in text or not plain.isascii() or len(plain) > 2 or plain in ("no", "on", "ok")
 
 
 def spelled_number(text: str) -> Fraction | None:
-    """The value of "twenty-five", "one half", "三十五", "三分之一", "百分之五"; None for other words."""
+    """Return the value of "twenty-five", "one half", "三十五", "三分之一"; None for other words."""
     words = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text).strip().lower()
     if words and all(
         char in _HAN or char in _HAN_UNITS or char in _HAN_SCALES or char in "百分之点负" for char in words

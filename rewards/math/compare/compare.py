@@ -1,4 +1,4 @@
-"""Whether an answer says what the reference says. Strict where looseness could be exploited."""
+"""Agreement of an answer with a reference. Strict where looseness could be exploited."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _named(gold: Answer, answer: Answer) -> bool:
 
 
 def _same_curve(gold: Named, answer: Named) -> bool:
-    """y = x and x = y; not x = 5 and y = 5."""
+    """Whether two definitions are one curve: y = x and x = y; not x = 5 and y = 5."""
     if not (isinstance(gold.value, Quantity) and isinstance(answer.value, Quantity)):
         return False
     if not (variables(gold.value.tree) and variables(answer.value.tree)):
@@ -110,13 +110,13 @@ def _same_curve(gold: Named, answer: Named) -> bool:
 
 
 def _symbol(name: str) -> Tree:
-    """A name as a tree; PV, which might be a segment, as a product."""
+    """Return a name as a tree; PV, which might be a segment, as a product."""
     letters = tuple(("var", letter) for letter in name)
     return ("mul", *letters) if len(name) > 1 and name.isalpha() and name.isupper() else ("var", name)
 
 
 def _functions(gold: Named, answer: Named) -> bool:
-    """f(x) = x^2 and f(t) = t^2 are the same; y = x^2 says it too; f(2) = 5 and f(3) = 5 are not."""
+    """Whether f(x) = x^2 is f(t) = t^2 (it is), y = x^2 (it is), or g(x) = x^2 (it is not)."""
     value = answer.value
     if gold.name.count("'") != answer.name.count("'"):
         return False  # a function is not its derivative
@@ -135,7 +135,7 @@ def _functions(gold: Named, answer: Named) -> bool:
 
 
 def _same_family(gold: Named, value: Answer) -> bool:
-    """f(x) = cx and f(x) = kx, where one constant is arbitrary and any letter names it."""
+    """Whether two functions differ only in the name of one arbitrary constant: f(x) = cx and f(x) = kx."""
     if not (isinstance(gold.value, Quantity) and isinstance(value, Quantity)):
         return False
     known = CONSTANTS.keys() | set(gold.parameters)
@@ -146,7 +146,7 @@ def _same_family(gold: Named, value: Answer) -> bool:
 
 
 def _as_equation(relation: Answer, named: Named) -> bool:
-    """y = 2x + 1 against 2x - y + 1 = 0."""
+    """Whether y = 2x + 1 is the equation 2x - y + 1 = 0."""
     if not (isinstance(relation, Relation) and relation.sign == "=" and isinstance(named.value, Quantity)):
         return False
     difference = subtract(_symbol(named.name), named.value.tree)

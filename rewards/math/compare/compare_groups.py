@@ -1,4 +1,4 @@
-"""Answers with several parts: lists, sets, tuples, ratios, matrices written as rows."""
+"""Agreement of answers with several parts: lists, sets, tuples, ratios, matrices written as rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rewards.math.values.equality import constant, equal
 Match = Callable[[Answer, Answer], bool]
 
 MOST_ITEMS = 100
-"""Items of a list that are still matched one to one."""
+"""Longest list that is matched one to one."""
 
 
 def same_group(gold: Answer, answer: Answer, match: Match) -> bool:
@@ -42,7 +42,7 @@ def same_group(gold: Answer, answer: Answer, match: Match) -> bool:
 
 
 def _single(gold: Answer, answer: Answer, match: Match) -> bool:
-    """{5} for 5, and "1/2 or 0.5" for either: items that all say the same."""
+    """Whether all items of a list agree with the other answer: {5} with 5, "1/2 or 0.5" with either."""
     if isinstance(gold, Group) and gold.kind in ("list", "set"):
         return bool(gold.items) and all(match(item, answer) for item in gold.items)
     if isinstance(answer, Group) and answer.kind in ("list", "set"):
@@ -68,18 +68,18 @@ def _by_kind(gold: Group, answer: Group, match: Match) -> bool:
 
 
 def _is_interval(group: Group) -> bool:
-    """Whether brackets around a pair can only be those of an interval."""
+    """Whether the brackets around a pair can only be those of an interval."""
     return group.kind == "tuple" and len(group.items) == 2 and group.brackets != "()"
 
 
 def _is_assignment(group: Group) -> bool:
-    """Values for several names (x = 1, y = 2), not several values of one (x = 1, x = 2; x_1 = 1, x_2 = 2)."""
+    """Whether several names have values (x = 1, y = 2), not one several (x = 1, x = 2; x_1 = 1, x_2 = 2)."""
     names = [item.name.split("_")[0] for item in group.items if isinstance(item, Named)]
     return len(names) == len(group.items) > 1 and len(set(names)) == len(names)
 
 
 def _is_ordered(group: Group) -> bool:
-    """Whether a list's order is part of it: values for several names, letters out of their own order."""
+    """Whether a list's order matters: values of several names, or letters not in alphabetical order."""
     letters = [item.tree[1] for item in group.items if isinstance(item, Quantity) and item.tree[0] == "var"]
     shuffled = len(letters) == len(group.items) and letters != sorted(letters) and group.kind == "list"
     return shuffled or _is_assignment(group)
@@ -91,7 +91,7 @@ def _in_order(gold: Group, answer: Group, match: Match) -> bool:
 
 
 def _values(group: Group) -> Sequence[Answer]:
-    """Items in order; ``y = 4, x = 3`` stands for (3, 4)."""
+    """Return the items in order; those of ``y = 4, x = 3`` are (3, 4)."""
     if _is_assignment(group):
         named = [item for item in group.items if isinstance(item, Named)]
         return [item.value for item in sorted(named, key=lambda item: item.name)]
@@ -99,7 +99,7 @@ def _values(group: Group) -> Sequence[Answer]:
 
 
 def _unordered(gold: Sequence[Answer], answer: Sequence[Answer], match: Match) -> bool:
-    """A one-to-one matching; sets written with a repeated element are read as sets."""
+    """Whether the distinct items match one to one."""
     gold, answer = _distinct(gold), _distinct(answer)
     if len(gold) != len(answer) or len(gold) > MOST_ITEMS:
         return False
@@ -115,7 +115,7 @@ def _unordered(gold: Sequence[Answer], answer: Sequence[Answer], match: Match) -
 
 
 def _alike(one: Answer, other: Answer) -> bool:
-    """{1} is no element of {1, 2}."""
+    """Whether both are sets or neither is: {1} is no element of {1, 2}."""
     sets = [isinstance(item, Group) and item.kind == "set" for item in (one, other)]
     return sets[0] == sets[1]
 
@@ -125,7 +125,7 @@ def _distinct(items: Sequence[Answer]) -> list[Answer]:
 
 
 def _proportion(gold: Sequence[Answer], answer: Sequence[Answer]) -> bool:
-    """a:b:c and 2a:2b:2c are the same ratio; a time of day is not."""
+    """Whether two ratios are equal: a:b:c and 2a:2b:2c, but not 7:30 and 14:60."""
     left, right = ([item.tree for item in side if isinstance(item, Quantity)] for side in (gold, answer))
     if _is_time(left):
         return left == right
@@ -169,7 +169,7 @@ def _fraction_of(parts: Sequence[Answer], other: Answer) -> bool:
 
 
 def _column(column: Quantity, row: Group) -> bool:
-    """(1, 2) stands for the column of the two, ((1, 2), (3, 4)) for the matrix with these rows."""
+    """Whether (1, 2) is the column of the two, or ((1, 2), (3, 4)) the matrix with these rows."""
     rows = [_trees(item.items) if isinstance(item, Group) else _trees([item]) for item in row.items]
     if len({len(cells) for cells in rows}) != 1 or not rows[0]:
         return False
@@ -177,6 +177,6 @@ def _column(column: Quantity, row: Group) -> bool:
 
 
 def _trees(items: Sequence[Answer]) -> tuple[Tree, ...]:
-    """The trees of items that all are quantities; else nothing."""
+    """Return the trees of items that all are quantities, else none."""
     trees = tuple(item.tree for item in items if isinstance(item, Quantity))
     return trees if len(trees) == len(items) else ()

@@ -1,4 +1,4 @@
-"""Whether one quantity is another: units, percent and degree signs, and what a decimal may stand for."""
+"""Agreement of quantities: units, percent and degree signs, rounded decimals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def same_quantity(gold: Quantity, answer: Quantity) -> bool:
 
 
 def _degrees(gold: Quantity, answer: Quantity) -> bool:
-    """The sign may be missing; an angle with pi in it is in radians."""
+    """Whether two angles agree; the degree sign may be missing, an angle with pi is in radians."""
     if equal(gold.tree, answer.tree):
         return True
     marked, plain = (gold, answer) if gold.degrees else (answer, gold)
@@ -48,8 +48,10 @@ def _degrees(gold: Quantity, answer: Quantity) -> bool:
 
 
 def _percent(gold: Quantity, answer: Quantity) -> bool:
-    """50% is 0.5; and it is 50 where the question asks for a percentage, which only a number above 1 can
-    be."""
+    """Whether a percentage agrees with a number: 50% with 0.5, and, as a number of percent, with 50.
+
+    A number of at most 1 is never taken for a number of percent.
+    """
     marked, plain = (gold, answer) if gold.percent else (answer, gold)
     share: Tree = ("div", marked.tree, number(100))
     if equal(share, plain.tree):
@@ -64,8 +66,7 @@ def _percent(gold: Quantity, answer: Quantity) -> bool:
 
 
 def _rounded(gold: Quantity, answer: Tree, written: Decimal | None) -> bool:
-    """Decimals stand for what they round: a long one for an exact number, a rounded reference for its
-    value."""
+    """Whether one is the other rounded: a long decimal of an exact number, or a rounded reference."""
     left, right = constant(gold.tree), constant(answer)
     if left is None or right is None or isinstance(left, tuple) or isinstance(right, tuple):
         return False
@@ -89,7 +90,7 @@ def _within(exact: Value, decimal: Value, places: int) -> bool:
     place: Value = Fraction(1, 10**places)
     if not (isinstance(exact, Fraction) and isinstance(decimal, Fraction)):
         if places > DIGITS - 5:
-            return False  # beyond what is known of an irrational number
+            return False  # more places than the working precision
         exact, decimal, place = (arithmetic.number(x) for x in (exact, decimal, place))
     with mpmath.workdps(DIGITS):
         cut = exact * decimal >= 0 and 0 <= abs(exact) - abs(decimal) < place
@@ -108,7 +109,7 @@ def _terminates(amount: Value) -> bool:
 
 
 def _same_constant(gold: Tree, answer: Tree) -> bool:
-    """x^2 + C and x^2 + c: the constant of integration may have any of its usual names."""
+    """Whether only the usual names of the constant of integration differ: x^2 + C and x^2 + c."""
     folded = [_folded(tree) for tree in (gold, answer)]
     if folded != [gold, answer] and equal(folded[0], folded[1]):
         return True
@@ -119,7 +120,7 @@ def _same_constant(gold: Tree, answer: Tree) -> bool:
 
 
 def _same_logarithm(gold: Tree, answer: Tree) -> bool:
-    """``\\log x`` without a base may be the natural one."""
+    """Whether the two agree if ``\\log x`` without a base is the natural logarithm."""
     natural = [_natural(tree) for tree in (gold, answer)]
     return natural != [gold, answer] and equal(natural[0], natural[1])
 
@@ -130,7 +131,7 @@ def _natural(tree: Tree) -> Tree:
 
 
 def _folded(tree: Tree) -> Tree:
-    """With c_1, c_2 for C_1, C_2."""
+    """Replace c_1, c_2 by C_1, C_2."""
     below = tuple(_folded(part) if isinstance(part, tuple) else part for part in tree)
     return ("index", "C", *below[2:]) if below[:2] == ("index", "c") else below
 
@@ -143,7 +144,7 @@ BASIS = {
 
 
 def _same_vector(gold: Tree, answer: Tree) -> bool:
-    """i + 2j and the column (1, 2)."""
+    """Whether a sum of basis vectors is a column: i + 2j and (1, 2)."""
     names = (variables(gold) | variables(answer)) & BASIS.keys()
     if not names:
         return False

@@ -1,4 +1,4 @@
-"""math-verify for references that this package's notation does not cover: integrals, limits, derivatives."""
+"""math-verify, for references that ``notation`` does not cover: integrals, limits, derivatives."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import re
 from typing import Any
 
 WORDS = re.compile(r"\\text|(?<![\\a-zA-Z])[a-zA-Z]{3,}")
-"""Prose; math-verify would read it as a product of letters, in any order."""
+"""Prose, which math-verify reads as a product of letters, in any order."""
 COMPUTED = re.compile(r"\\(?:i{0,3}int|oint|lim|sum|prod)(?![a-z])")
-"""What math-verify is asked about; of other commands that it does not know it makes nothing, or a letter."""
+"""Commands left to math-verify, which drops others that it does not know, or reads them as a letter."""
 LENGTH = 2000
 
 
 def agrees(gold: str, answer: str) -> bool:
     """Whether math-verify finds two normalised texts equal.
 
-    Slow (it imports sympy) and bounded only by the caller's deadline: for references with no other reading.
+    It is slow (it imports sympy) and only the caller's deadline limits it: only for references that no reader
+    here reads.
     """
     if not COMPUTED.search(gold) or any(len(text) > LENGTH or WORDS.search(text) for text in (gold, answer)):
         return False

@@ -1,4 +1,4 @@
-"""The answer that a careful reader takes as final: the last box after the thought, or a clear statement."""
+"""The final answer of a response: the last box after the thought, or a clear statement."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PURE = re.compile(r"(\$\$?)[^$]+\1|\\\[(?:(?!\\\]).)+\\\]|\\\((?:(?!\\\)).)+\\\)
 NEGATED = re.compile(
     r"(?:\b(?:not|never|cannot\s+be)|n't(?:\s+be)?|不是)\s*(?:equal\s+to\s*)?[\s$\\(\[]*$", re.I
 )
-"""In front of a box: what the answer is not."""
+"""A negation in front of a box."""
 CHOSEN = re.compile(
     r"\b(?:option|choice|answer)\s+\(?(?P<answer>[A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right)\b", re.I
 )
@@ -63,21 +63,21 @@ RETRACTED = re.compile(
     r"(?:wrong|incorrect|not\s+(?:right|correct)|a\s+mistake)\b(?!.*(?:answer|=|答案))",
     re.I | re.S,
 )
-"""Behind an answer: that it is none, and no other one."""
+"""A retraction after an answer, without another answer."""
 BARE = 100
-"""Characters of a response that may be nothing but the answer."""
+"""Longest response that may be nothing but the answer, in characters."""
 TAIL = 4000
-"""Characters at the end of a response in which a stated answer is looked for."""
+"""Length of the end of a response that is searched for a stated answer, in characters."""
 
 
 def after_thought(response: str) -> str | None:
-    """The text after the last ``</think>``; None if a thought was opened and never closed."""
+    """Return the text after the last ``</think>``; None if a thought is never closed."""
     text = CLOSED_THOUGHT.split(response)[-1]
     return None if OPEN_THOUGHT.search(text) else text
 
 
 def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) -> str | None:
-    """The final answer's text as written, or None if the response gives none.
+    """Return the final answer's text as written; None if there is none.
 
     A labelled line ("**Answer: D**") after the last box replaces it. Statements of a truncated response
     do not count: their end may be missing.
@@ -98,7 +98,7 @@ def final_answer(response: str, *, boxed_only: bool, truncated: bool = False) ->
 
 
 def _first_turn(response: str) -> str:
-    """What the model said before it went on to invent a next turn."""
+    """Return the text before an invented next turn."""
     parts = [part for part in END_OF_TURN.split(response) if part.strip() not in ("", "assistant")]
     return parts[0] if parts else ""
 
@@ -142,7 +142,7 @@ def _labelled(text: str) -> str | None:
 
 
 def _stated(text: str) -> str | None:
-    """A statement without a box: tagged, after the last marker, or the conclusion that the text ends with."""
+    """Return an answer without a box: tagged, after the last marker, or in the concluding sentence."""
     if tagged := ANSWER_TAG.findall(text):
         return _clean(tagged[-1])
     text = CHATTER.sub(" ", text)
@@ -154,8 +154,8 @@ def _stated(text: str) -> str | None:
                 statement = opener + statement
                 break
         statement = _sentence(statement)
-        told = CONCLUDES.match(statement) if re.match(r"the\s", statement, re.I) else None
-        return _clean(_last_value(told["answer"]) if told else statement)
+        sentence = CONCLUDES.match(statement) if re.match(r"the\s", statement, re.I) else None
+        return _clean(_last_value(sentence["answer"]) if sentence else statement)
     sentences = [part.strip() for part in SENTENCE_END.split(text) if part and part.strip()]
     if not sentences:
         return None
@@ -176,7 +176,7 @@ def _stated(text: str) -> str | None:
 def _sentence(text: str) -> str:
     end = SENTENCE_END.search(text)
     if end and end.group().startswith("?"):
-        return ""  # asked, not stated
+        return ""  # a question is no statement
     return (text[: end.start()] if end and end.start() else text).split("\n", 1)[0]
 
 

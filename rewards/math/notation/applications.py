@@ -1,4 +1,4 @@
-"""Names and functions with what they apply to: x_1, f(x), \\sin^2 x, \\log_2 8."""
+"""Grammar of names and functions with their arguments: x_1, f(x), \\sin^2 x, \\log_2 8."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from rewards.math.notation.split import matching_brace
 from rewards.math.notation.trees import HALF, ONE, Tree
 
 APPLICABLE = frozenset(["f", "g", "h", "F", "G", "P", "Q", "Gamma"])
-"""Names that take a bracket behind them as their argument; behind any other it is a factor."""
+"""Names whose following bracket is their argument; after any other name it is a factor."""
 
 
 class Applications(Commands):
-    """The part of the grammar that is about names."""
+    """The grammar of names and functions."""
 
     @abstractmethod
     def power(self) -> Tree:
-        """A factor with its exponent."""
+        """Read a factor with its exponent."""
 
     @abstractmethod
     def signs(self) -> bool:
-        """Whether the signs that come next are negative together."""
+        """Read signs; return whether they are negative together."""
 
     @abstractmethod
     def starts_factor(self) -> bool:
-        """Whether what comes next is multiplied without a sign."""
+        """Whether a factor without a multiplication sign comes next."""
 
     def named(self, name: str) -> Tree:
-        """A symbol with its primes and subscript, or an unknown function applied: f(x)."""
+        """Read the primes, subscript and arguments after a symbol: f'(x)."""
         primes = self.match(re.compile(r"(?:'|\^\{?\s*\\prime\s*\}?|\^\{'+\}){1,3}"))
         name += "'" * (primes.group().count("'") + primes.group().count("prime") if primes else 0)
         tree: Tree = ("var", name)
@@ -74,7 +74,7 @@ class Applications(Commands):
         return tree if power is None else ("pow", tree, power)
 
     def bare_argument(self) -> Tree:
-        """The argument of a function without brackets: the product that follows, up to the next function."""
+        """Read the argument of a function without brackets: a product, up to the next function."""
         negative = self.signs()
         tree = self.power()
         while self.starts_factor() and self.peek() not in "([{":

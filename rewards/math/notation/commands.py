@@ -1,4 +1,4 @@
-"""What LaTeX commands mean in an expression: fractions, roots, series, matrices, words."""
+"""Grammar of LaTeX commands: fractions, roots, series, matrices, words."""
 
 from __future__ import annotations
 
@@ -102,38 +102,38 @@ MATRICES = frozenset(["pmatrix", "bmatrix", "matrix", "vmatrix", "Bmatrix", "sma
 
 
 class Commands(Scanner):
-    """The commands; the grammar around them is in Parser."""
+    """The grammar of commands; Parser has the grammar around them."""
 
     @abstractmethod
     def sum(self) -> Tree:
-        """Everything up to the end of a bracket."""
+        """Read everything up to the end of a bracket."""
 
     @abstractmethod
     def product(self) -> Tree:
-        """Everything up to a plus or minus."""
+        """Read everything up to a plus or minus."""
 
     @abstractmethod
     def argument(self) -> Tree:
-        """What a macro applies to."""
+        """Read the argument of a command."""
 
     @abstractmethod
     def group(self, left: str, right: str) -> Tree:
-        """A bracket and what is in it."""
+        """Read a bracket and its contents."""
 
     @abstractmethod
     def named(self, name: str) -> Tree:
-        """A symbol, with subscript and arguments."""
+        """Read the subscript and the arguments of a symbol."""
 
     @abstractmethod
     def function(self, name: str) -> Tree:
-        """A known function, with its argument."""
+        """Read the argument of a known function."""
 
     @abstractmethod
     def nested(self, text: str) -> Tree:
-        """A part of the text, read by itself."""
+        """Read a part of the text by itself."""
 
     def command(self) -> Tree:
-        """What begins with a backslash."""
+        """Read a command with its arguments."""
         word = self.match(re.compile(r"\\([a-zA-Z]+)"))
         if not word:
             raise self.unreadable()

@@ -1,4 +1,4 @@
-"""One spelling for one thing: unicode, spacing, locale and plain-text mathematics become plain LaTeX."""
+"""Normalisation: unicode, spacing, locale and plain-text mathematics become plain LaTeX."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ _WRAPPERS = [
 
 
 def normalize(answer: Any) -> str:
-    """Plain LaTeX for an answer as a model or a dataset writes it (text, or a number)."""
+    """Return plain LaTeX for an answer as a model or a dataset writes it (text, or a number)."""
     text = _unicode(str(answer).translate(_INVISIBLE)).strip()
     text = _unwrapped(text)
     for pattern, new in _COMPILED:
@@ -152,7 +152,7 @@ def _character(char: str) -> str:
 
 
 def _plain_mathematics(text: str) -> str:
-    """Programming notation to LaTeX: ``**``, ``sqrt(x)``, ``exp(x)``, ``<=``, ``pi``, ``^(...)``."""
+    """Rewrite programming notation as LaTeX: ``**``, ``sqrt(x)``, ``exp(x)``, ``<=``, ``pi``."""
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*(?:\^|\*\*))", r"\\cdot ", text)
     text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     text = re.sub(r"(?<![\\a-zA-Z])(sqrt|cbrt)\s*\(", r"\\\1(", text)
@@ -176,11 +176,11 @@ _MIXED = re.compile(r"(?<![\w.^_/{}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d/^.])")
 
 
 def _numbers(text: str) -> str:
-    """Locale forms of a number that can only be one number. ``1,234`` stays: it may be a list."""
+    """Rewrite locale forms that can only be one number. ``1,234`` stays: it may be a list."""
     text = _LATEX_GROUPS.sub("", _UNDERSCORES.sub("", text))
     text = _LATEX_DECIMAL.sub(".", text)
     text = _SPACED.sub(lambda m: re.sub(r"\D", "", m.group()), text)
-    text = _EUROPEAN.sub(lambda m: _european(m), text)
+    text = _EUROPEAN.sub(_european, text)
     text = _INDIAN.sub(lambda m: m.group().replace(",", ""), text)
     return _MIXED.sub(lambda m: rf"{m[1]}\frac{{{m[2]}}}{{{m[3]}}}", text)
 

@@ -13,13 +13,13 @@ REPEATING = re.compile(
 )
 ELLIPSIS = re.compile(r"(\d*)\.(\d*?)(?:(\d)\3{2,}|(\d{2,}?)\4+)\s*\\ldots")
 ELLIPSIS_AHEAD = re.compile(r"\d*\.\d{1,200}\s*\\ldots")
-"""Cheap to look for; the search for the cycle is not."""
+"""A cheap test before ELLIPSIS, whose search for the cycle is expensive."""
 SCIENTIFIC = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:E|(?<=\d)e(?=[+-]?\d))([+-]?\d+)")
 LARGEST_EXPONENT = 10_000
 
 
 def read_numeral(scanner: Scanner) -> Fraction:
-    """The number that comes next. Raises Unreadable."""
+    """Read a number. Raises Unreadable."""
     if found := scanner.match(REPEATING):
         return _repeating(found[1], found[2], found[3] or found[4] or found[5] or re.sub(r"\D", "", found[6]))
     ahead = ELLIPSIS_AHEAD.match(scanner.text, scanner.at)
@@ -37,7 +37,7 @@ def read_numeral(scanner: Scanner) -> Fraction:
 
 
 def exact(digits: str) -> Fraction:
-    """A decimal numeral's value. Raises Unreadable for more digits than the interpreter converts."""
+    """Return a decimal numeral's value. Raises Unreadable for more digits than the interpreter converts."""
     whole, _, part = digits.partition(".")
     try:
         return Fraction(int((whole + part) or "0"), 10 ** len(part))

@@ -1,11 +1,11 @@
-"""LaTeX expressions to trees. A tree is a nested tuple, so equal writing gives equal trees.
+"""The parser of LaTeX expressions. A tree is a nested tuple, so equal text gives equal trees.
 
-    ("num", Fraction)  ("var", name)  ("add", a, ...)  ("mul", a, ...)  ("div", a, b)  ("neg", a)  ("pow", a,
-    b) ("call", name, args...)  ("apply", f, args...)  ("index", name, a)  ("fact", a)
+    ("num", Fraction)  ("var", name)  ("add", a, ...)  ("mul", a, ...)  ("div", a, b)  ("neg", a)
+    ("pow", a, b)  ("fact", a)  ("call", name, args...)  ("apply", f, args...)  ("index", name, a)
     ("sum" | "prod", index, low, high, body)  ("matrix", ((a, ...), ...))
 
-Exact by construction: ``0.1`` is one tenth. Nothing is evaluated here, so hostile input costs only its
-length.
+Trees are exact: ``0.1`` is one tenth. Nothing is evaluated here, so the cost of hostile input is bounded by
+its length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rewards.math.notation.scanner import Unreadable
 from rewards.math.notation.trees import Tree
 
 LENGTH = 20_000
-"""Characters of one expression that are still read."""
+"""Longest expression that is read, in characters."""
 
 NO_FACTOR = frozenset(
     ["\\end", "\\rfloor", "\\rceil", "\\cdot", "\\choose", "\\over", "\\pm", "\\to", "\\ldots"]
@@ -33,31 +33,31 @@ HUNDRED: Tree = ("num", Fraction(100))
 
 @lru_cache(maxsize=512)
 def parse(text: str) -> Tree:
-    """The tree of one expression. Raises Unreadable, naming what could not be read."""
+    """Return the tree of one expression. Raises Unreadable with the part that cannot be read."""
     if len(text) > LENGTH:
         raise Unreadable(f"expression of {len(text)} characters; the limit is {LENGTH}")
     return Parser(text).whole()
 
 
 class Parser(Applications):
-    """A recursive descent: sum, product, power, primary."""
+    """A recursive descent parser: sum, product, power, primary."""
 
     def whole(self) -> Tree:
-        """The tree of the whole text."""
+        """Read the whole text."""
         tree = self.infix()
         if self.peek():
             raise self.unreadable()
         return tree
 
     def infix(self) -> Tree:
-        """A sum, or two with the old infix forms of a fraction or a binomial between them."""
+        """Read a sum, or a fraction or binomial in its old infix form: a \\over b."""
         tree = self.sum()
         if self.take("\\choose"):
             return ("call", "binom", tree, self.sum())
         return ("div", tree, self.sum()) if self.take("\\over") else tree
 
     def nested(self, text: str) -> Tree:
-        """A part of the text, read by itself at the same depth."""
+        """Read a part of the text by itself, at the same depth."""
         return Parser(text, self.depth).whole()
 
     def sum(self) -> Tree:
@@ -83,7 +83,7 @@ class Parser(Applications):
                 return ("neg", tree) if negative else tree
 
     def signs(self) -> bool:
-        """Whether the signs that come next are negative together."""
+        """Read signs; return whether they are negative together."""
         negative = False
         while sign := self.take("-", "+"):
             negative ^= sign == "-"
@@ -93,7 +93,7 @@ class Parser(Applications):
         return ("neg", self.power()) if self.signs() else self.power()
 
     def juxtaposed(self, left: Tree) -> Tree:
-        """Two factors side by side: a product, or a mixed number such as 2\\frac{1}{2}."""
+        """Read a factor next to another: a product, or a mixed number such as 2\\frac{1}{2}."""
         is_fraction = self.text.startswith("\\frac", self.at)
         digit = self.peek().isdigit() or self.peek() == "."
         right = self.power()
@@ -107,7 +107,7 @@ class Parser(Applications):
         return times(left, right)
 
     def starts_factor(self) -> bool:
-        """Whether what comes next is multiplied without a sign."""
+        """Whether a factor without a multiplication sign comes next."""
         char = self.peek()
         if not char or char in STOP:
             return char == "|" and self.bars == 0
@@ -139,7 +139,7 @@ class Parser(Applications):
         return tree
 
     def argument(self) -> Tree:
-        """What a macro or a ``^`` applies to: a group, or one digit, letter or command."""
+        """Read the argument of a command or a ``^``: a group, or one digit, letter or command."""
         after_power = self.at > 0 and self.text[self.at - 1] == "^"
         if self.peek() in ("{", "("):
             return self.group(self.peek(), "}" if self.peek() == "{" else ")")

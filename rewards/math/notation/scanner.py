@@ -1,4 +1,4 @@
-"""A position in a LaTeX text, and the small steps that readers of it take."""
+"""The scanner: a position in a LaTeX text, and its elementary steps."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import re
 from rewards.math.notation.split import matching_brace
 
 DEPTH = 80
-"""Nesting that is still read; deeper input is a trick, not an answer."""
+"""Deepest nesting that is read; deeper input is hostile."""
 
 
 class Unreadable(ValueError):
-    """Not an expression in the notation known here."""
+    """The text is no expression in the notation of this package."""
 
 
 class Scanner:
-    """Text and position; depth counts nesting, bars the absolute values that are open."""
+    """A text and a position in it. depth: nesting. bars: open absolute values."""
 
     def __init__(self, text: str, depth: int = 0) -> None:
         self.text, self.at, self.depth, self.bars = text, 0, depth, 0
 
     def peek(self) -> str:
-        """The next character that is not a space; "" at the end."""
+        """Return the next character that is not a space; "" at the end."""
         while self.at < len(self.text) and self.text[self.at].isspace():
             self.at += 1
         return self.text[self.at : self.at + 1]
 
     def take(self, *words: str) -> str:
-        """The first of ``words`` that comes next, consumed; "" if none does."""
+        """Consume and return the first of ``words`` that comes next; "" if none does."""
         self.peek()
         for word in words:
             if self.text.startswith(word, self.at):
@@ -44,7 +44,7 @@ class Scanner:
             raise Unreadable(f"expected {word!r} at {self.text[self.at : self.at + 20]!r}")
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """The pattern's match at the position, consumed."""
+        """Consume and return the pattern's match at the position; None if there is none."""
         self.peek()
         found = pattern.match(self.text, self.at)
         if found:
@@ -52,7 +52,7 @@ class Scanner:
         return found
 
     def verbatim(self) -> str:
-        """The text of a group, or the next character."""
+        """Consume and return the text of a group, or the next character."""
         if self.peek() != "{":
             self.at += 1
             return self.text[self.at - 1 : self.at]
@@ -63,11 +63,11 @@ class Scanner:
         return inner
 
     def deeper(self) -> None:
-        """Count one more level; whoever calls takes it off again."""
+        """Enter one more level of nesting; the caller leaves it."""
         self.depth += 1
         if self.depth > DEPTH:
             raise Unreadable("nested too deep")
 
     def unreadable(self) -> Unreadable:
-        """What to raise where nothing fits."""
+        """Return the exception for text that no rule fits."""
         return Unreadable(f"cannot read {self.text[self.at : self.at + 20]!r}")

@@ -1,4 +1,4 @@
-"""Cutting LaTeX at its top level: outside every bracket, brace and environment."""
+"""Splitting LaTeX at its top level: outside of brackets, braces and environments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ _PAIRS = {"(": ")]", "[": "])", "{": "}", "\\{": ("\\}",), "\\langle": ("\\rangl
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Parts of ``text`` between separators that stand outside all brackets; words in \\text{} count as
-    inside."""
+    """Return the parts of ``text`` between separators at its top level; \\text{} counts as a bracket."""
     return [part for part, _ in split_with(text, separator)]
 
 
 def split_with(text: str, separator: re.Pattern[str]) -> list[tuple[str, str]]:
-    """Like split, each part with the separator before it ("" for the first)."""
+    """Return the parts as split does, each with the separator before it ("" for the first)."""
     if not separator.search(text):
         return [(text.strip(), "")]
     parts: list[tuple[str, str]] = []
@@ -41,7 +40,7 @@ def split_with(text: str, separator: re.Pattern[str]) -> list[tuple[str, str]]:
 
 
 def bracketed(text: str) -> tuple[str, str, str] | None:
-    """(opening, inside, closing) if one pair of brackets encloses all of ``text``; half-open pairs count."""
+    """Return (opening, inside, closing) if one pair of brackets, perhaps half-open, encloses the text."""
     for left, rights in _PAIRS.items():
         if not text.startswith(left):
             continue
@@ -73,8 +72,8 @@ def brace_pairs(text: str) -> dict[int, int]:
 
 
 def matching_brace(text: str, start: int) -> int:
-    """Index of the brace that closes the one at ``start``; escaped braces do not count; -1 if there is
-    none."""
+    """Return the index of the brace that closes the one at ``start``, -1 if none does; escaped ones do not
+    count."""
     depth = 0
     for match in _BRACE.finditer(text, start):
         if match.group() == "{":

@@ -1,4 +1,4 @@
-"""Expression trees as data (see parser.py for their forms): walking and rewriting them."""
+"""Walking and rewriting of expression trees (parser.py lists their forms)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ HALF: Tree = ("div", ONE, ("num", Fraction(2)))
 
 
 def number(value: Fraction | int) -> Tree:
-    """A tree for a number."""
+    """Return the tree of a number."""
     return ("num", Fraction(value))
 
 
 def subtract(left: Tree, right: Tree) -> Tree:
-    """left - right."""
+    """Return the tree of left - right."""
     return ("add", left, ("neg", right))
 
 
 def parts(tree: Tree) -> Iterator[Tree]:
-    """The trees directly below, a matrix's cells included."""
+    """Yield the trees directly below, a matrix's cells included."""
     if tree[0] == "matrix":
         for row in tree[1]:
             yield from row
@@ -34,7 +34,7 @@ def parts(tree: Tree) -> Iterator[Tree]:
 
 
 def rewrite(tree: Tree, leaf: Callable[[Tree], Tree]) -> Tree:
-    """The tree with ``leaf`` applied to each of its variables."""
+    """Return the tree with ``leaf`` applied to each of its variables."""
     if tree[0] == "var":
         return leaf(tree)
     if tree[0] == "matrix":
@@ -43,12 +43,12 @@ def rewrite(tree: Tree, leaf: Callable[[Tree], Tree]) -> Tree:
 
 
 def renamed(tree: Tree, names: dict[str, str]) -> Tree:
-    """The tree with variables renamed."""
+    """Return the tree with variables renamed."""
     return rewrite(tree, lambda leaf: ("var", names.get(leaf[1], leaf[1])))
 
 
 def variables(tree: Tree) -> frozenset[str]:
-    """Names in an expression, constants such as pi included; a sum's own index is none."""
+    """Return the names in an expression, constants such as pi included, a sum's own index excluded."""
     if tree[0] == "var":
         return frozenset([tree[1]])
     found = frozenset(name for part in parts(tree) for name in variables(part))
@@ -56,7 +56,7 @@ def variables(tree: Tree) -> frozenset[str]:
 
 
 def quotient(tree: Tree) -> tuple[Tree, Tree]:
-    """Numerator and denominator of a sum, product or quotient, without cancelling anything."""
+    """Return numerator and denominator of a sum, product or quotient, without cancelling."""
     if tree[0] == "neg":
         above, below = quotient(tree[1])
         return ("neg", above), below
@@ -78,5 +78,5 @@ def _times(left: Tree, right: Tree) -> Tree:
 
 
 def is_opaque(tree: Tree) -> bool:
-    """Whether an unknown function or an indexed name occurs, which has another value in each sample."""
+    """Whether an unknown function or an indexed name occurs, whose value differs from sample to sample."""
     return tree[0] in ("index", "apply") or any(map(is_opaque, parts(tree)))

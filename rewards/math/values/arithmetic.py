@@ -1,7 +1,7 @@
-"""Arithmetic on exact numbers, high-precision numbers and matrices, with limits on their size.
+"""Arithmetic on exact numbers, high-precision numbers and matrices, with limits on size.
 
-A value is a Fraction while it is rational; otherwise an mpmath number (precision set by the caller); a
-matrix is a tuple of rows.
+A value is a Fraction if it is rational, else an mpmath number, whose precision the caller sets; a matrix is a
+tuple of rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import mpmath  # type: ignore[import-untyped]
 
 Value = Any
 BITS = 3_000_000
-"""Largest exact number, in bits: 7^(7^7) still is one."""
+"""Largest exact number, in bits; 7^(7^7) is within."""
 LARGEST_FACTORIAL = 30_000
 
 
@@ -25,37 +25,37 @@ class Undefined(ArithmeticError):
 
 
 class TooLarge(ArithmeticError):
-    """A number on the way is too large to compute exactly; only its writing can be compared."""
+    """An intermediate number is too large to compute exactly; only the text can be compared."""
 
 
 def size(value: Value) -> int:
-    """Bits of an exact number's larger part; 0 for other values."""
+    """Return the bits of an exact number's larger part; 0 for other values."""
     if isinstance(value, Fraction):
         return max(value.numerator.bit_length(), value.denominator.bit_length())
     return 0
 
 
 def number(value: Value) -> Value:
-    """A Fraction as mpf, for functions that are not rational."""
+    """Return a Fraction as mpf, for functions that are not rational."""
     if isinstance(value, tuple):
         raise Undefined("matrix where a number is needed")
     return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
 def pair(left: Value, right: Value) -> tuple[Value, Value]:
-    """Two numbers of one type: exact ones stay exact."""
+    """Return two numbers as one type: exact if both are, else mpf."""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         return left, right
     return number(left), number(right)
 
 
 def shape(matrix: tuple[tuple[Value, ...], ...]) -> tuple[int, int]:
-    """Rows and columns."""
+    """Return the numbers of rows and columns."""
     return len(matrix), len(matrix[0])
 
 
 def add(left: Value, right: Value) -> Value:
-    """Sum of numbers, or of matrices of one shape."""
+    """Return the sum of numbers, or of matrices of one shape."""
     if isinstance(left, tuple) or isinstance(right, tuple):
         if not (isinstance(left, tuple) and isinstance(right, tuple)) or shape(left) != shape(right):
             raise Undefined("sum of different shapes")
@@ -65,12 +65,12 @@ def add(left: Value, right: Value) -> Value:
 
 
 def total(values: Iterable[Value]) -> Value:
-    """Sum of values; at least one."""
+    """Return the sum of at least one value."""
     return reduce(add, values)
 
 
 def scale(factor: Value, value: Value) -> Value:
-    """A number times a number or a matrix."""
+    """Return a number times a number or a matrix."""
     if isinstance(value, tuple):
         return tuple(tuple(scale(factor, cell) for cell in row) for row in value)
     a, b = pair(factor, value)
@@ -80,7 +80,7 @@ def scale(factor: Value, value: Value) -> Value:
 
 
 def multiply(left: Value, right: Value) -> Value:
-    """Product of numbers and matrices."""
+    """Return the product of numbers or matrices."""
     if not (isinstance(left, tuple) and isinstance(right, tuple)):
         return scale(right, left) if isinstance(left, tuple) else scale(left, right)
     if shape(left)[1] != shape(right)[0]:
@@ -90,14 +90,14 @@ def multiply(left: Value, right: Value) -> Value:
 
 
 def divide(left: Value, right: Value) -> Value:
-    """Quotient by a number other than zero."""
+    """Return the quotient by a number other than zero."""
     if isinstance(right, tuple) or right == 0:
         raise Undefined("division by zero")
     return scale(1 / right, left)
 
 
 def power(base: Value, exponent: Value, *, is_complex: bool) -> Value:
-    """``base ** exponent``; over the reals an odd root of a negative number is negative."""
+    """Return ``base ** exponent``; over the reals an odd root of a negative number is negative."""
     if isinstance(base, tuple) or isinstance(exponent, tuple):
         raise Undefined("matrix power")
     if base == 0 and (not isinstance(exponent, Fraction) or exponent <= 0):
@@ -125,7 +125,7 @@ def _whole_power(base: Value, exponent: int) -> Value:
 
 
 def _root(base: Value, exponent: Value) -> Value:
-    """``base ** exponent`` for base > 0, exact for square roots of squares."""
+    """Return ``base ** exponent`` for base > 0, exact for square roots of squares."""
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 2:
         above, below = math.isqrt(base.numerator), math.isqrt(base.denominator)
         if above * above == base.numerator and below * below == base.denominator:
@@ -134,7 +134,7 @@ def _root(base: Value, exponent: Value) -> Value:
 
 
 def factorial(value: Value) -> Fraction:
-    """Of a natural number."""
+    """Return the factorial of a natural number."""
     if not isinstance(value, Fraction) or value.denominator != 1 or value < 0:
         raise Undefined("factorial of what is no natural number")
     if value > LARGEST_FACTORIAL:
@@ -143,7 +143,7 @@ def factorial(value: Value) -> Fraction:
 
 
 def double_factorial(value: Fraction) -> Fraction:
-    """n (n - 2) (n - 4) ... of a natural number."""
+    """Return n (n - 2) (n - 4) ... of a natural number."""
     if value.denominator != 1 or value < 0:
         raise Undefined("double factorial of what is no natural number")
     if value > LARGEST_FACTORIAL:
@@ -152,7 +152,7 @@ def double_factorial(value: Fraction) -> Fraction:
 
 
 def binomial(n: Fraction, k: Fraction) -> Fraction:
-    """n over k, for any rational n."""
+    """Return n over k, for any rational n."""
     if k.denominator != 1:
         raise Undefined("binomial")
     if k < 0:
@@ -170,7 +170,7 @@ def binomial(n: Fraction, k: Fraction) -> Fraction:
 
 
 def determinant(matrix: Value) -> Value:
-    """Of a square matrix of up to five rows, by minors."""
+    """Return the determinant of a square matrix of up to five rows, by minors."""
     if not isinstance(matrix, tuple) or shape(matrix)[0] != shape(matrix)[1] or len(matrix) > 5:
         raise Undefined("determinant")
     if len(matrix) == 1:
@@ -181,7 +181,7 @@ def determinant(matrix: Value) -> Value:
 
 
 def on_integers(function: Callable[..., int]) -> Callable[..., Fraction]:
-    """A function of integers, undefined elsewhere."""
+    """Restrict a function to integers; it is undefined elsewhere."""
 
     def call(*args: Fraction) -> Fraction:
         if any(arg.denominator != 1 for arg in args):

@@ -1,4 +1,4 @@
-"""Whether two expressions mean the same: exactly where they are rational, at many sample points elsewhere."""
+"""Equality of expressions: exact where they are rational, at many sample points elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rewards.math.values.evaluate import CONSTANTS, Point, value
 SAMPLES = 24
 """Sample points tried for expressions with variables."""
 ENOUGH = 9
-"""Samples with a value on both sides after which expressions count as equal."""
+"""Number of samples with a value on both sides after which expressions count as equal."""
 FEWEST = 4
-"""Samples with a value on both sides without which nothing is said to be equal."""
+"""Number of samples with a value on both sides that equality needs at least."""
 DIGITS = 50
 """Working precision for numbers of ordinary size."""
 MOST_DIGITS = 3000
@@ -30,7 +30,7 @@ def equal(gold: Tree, answer: Tree) -> bool:
     try:
         return all_samples(gold, answer, _same)
     except TooLarge:
-        return False  # comparable only by their writing, which differs
+        return False  # only the text can be compared, and it differs
 
 
 def proportional(gold: Tree, answer: Tree, *, positive: bool) -> bool:
@@ -80,7 +80,7 @@ def all_samples(gold: Tree, answer: Tree, test: Any) -> bool:
 
 
 def _values(gold: Tree, answer: Tree, seed: int, imaginary: bool) -> tuple[Value | None, Value | None, int]:
-    """Both values, at a precision that tells apart what numbers of the size met could be."""
+    """Return both values and the number of digits, which suffices for numbers of the size that occurs."""
     digits = DIGITS
     while True:
         point = Point(seed, imaginary)
@@ -99,8 +99,7 @@ def _values(gold: Tree, answer: Tree, seed: int, imaginary: bool) -> tuple[Value
 def _settled(
     gold: Tree, answer: Tree, a: Value, b: Value, point: Point, digits: int
 ) -> tuple[Value | None, Value | None, int]:
-    """Tell a zero that rounding hides (sin pi) from a number that is only small, by doubling the
-    precision."""
+    """Distinguish a zero with a rounding error (sin pi) from a small number, by doubling the precision."""
     if a is None or b is None or isinstance(a, tuple) or isinstance(b, tuple):
         return a, b, digits
     limit = mpmath.mpf(10) ** (10 - digits)
@@ -146,7 +145,7 @@ def _close(a: Value, b: Value, digits: int) -> bool:
 
 
 def close(exact: Tree, rounded: Tree) -> bool:
-    """Whether one constant is roughly the other: within half a percent."""
+    """Whether one constant is the other within half a percent."""
     left, right = constant(exact), constant(rounded)
     if left is None or right is None or isinstance(left, tuple) or isinstance(right, tuple):
         return False
@@ -156,7 +155,7 @@ def close(exact: Tree, rounded: Tree) -> bool:
 
 
 def constant(tree: Tree) -> Value | None:
-    """The value of an expression without variables, to 50 digits; None if it has variables or no value."""
+    """Return the value of an expression to 50 digits; None if it has variables or no value."""
     if not variables(tree) <= CONSTANTS.keys() - {"i"} or is_opaque(tree):
         return None
     try:
@@ -167,6 +166,6 @@ def constant(tree: Tree) -> Value | None:
 
 
 def real_constant(tree: Tree) -> Fraction | mpmath.mpf | None:
-    """As ``constant``; None for complex numbers and matrices too."""
+    """Return the value as ``constant`` does; None for complex numbers and matrices."""
     found = constant(tree)
     return found if isinstance(found, Fraction | mpmath.mpf) else None

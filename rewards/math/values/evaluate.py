@@ -1,9 +1,8 @@
-"""The value of a tree at a sample point.
+"""The value of an expression tree at a sample point.
 
-Rational arithmetic stays exact; everything else is computed with mpmath, at the precision that the caller
-sets. Variables take values drawn from a hash of their name and the sample's number, so two expressions that
-agree on many samples are equal (Schwartz 1980, Zippel 1979 for polynomials; the same idea for analytic
-functions).
+Rational arithmetic is exact; everything else uses mpmath, at the precision that the caller sets. The values
+of variables are drawn from a hash of their name and the sample's number, so two expressions that agree on
+many samples are equal (Schwartz 1980, Zippel 1979 for polynomials; likewise for analytic functions).
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from rewards.math.values import arithmetic, functions
 from rewards.math.values.arithmetic import TooLarge, Undefined, Value
 
 TERMS = 2_000
-"""Longest sum or product that is added up."""
+"""Longest sum or product that is evaluated, in terms."""
 STEPS = 30_000
-"""Parts of an expression that are evaluated at one point, sums term by term."""
+"""Limit on evaluated nodes of an expression at one point; each term of a sum counts."""
 INTEGERS = frozenset("nkN")
 """Names that stand for positive integers by convention."""
 
 
 @dataclass(slots=True)
 class Point:
-    """One sample. seed draws the variables; bits: the largest exact number met; steps: the work done."""
+    """One sample. seed: draws the variables. bits: of the largest exact number. steps: evaluated nodes."""
 
     seed: int = 0
     is_complex: bool = False
@@ -39,8 +38,7 @@ class Point:
     bound: dict[str, Fraction] = field(default_factory=dict)
 
     def variable(self, name: str) -> Value:
-        """A constant's value, or one drawn for the variable: small integers, positive and signed fractions
-        in turn."""
+        """Return a constant's value, or draw one: small integers, positive and signed fractions in turn."""
         if name in self.bound:
             return self.bound[name]
         if name in CONSTANTS:
@@ -53,7 +51,7 @@ class Point:
         return -drawn_size if negative else drawn_size
 
     def checked(self, value: Value) -> Value:
-        """The value, if it is finite, real where it must be, and not too large."""
+        """Return the value if it is finite, real where required, and not too large; raise otherwise."""
         self.bits = max(self.bits, arithmetic.size(value))
         if self.bits > arithmetic.BITS:
             raise TooLarge("number too large")
@@ -84,13 +82,13 @@ CONSTANTS: dict[str, Callable[[Point], Value]] = {
 
 
 def value(tree: Tree, point: Point) -> Value | None:
-    """The value at ``point``; None where there is none. Raises TooLarge."""
+    """Return the value at ``point``, None where there is none. Raises TooLarge."""
     try:
         return evaluate(tree, point)
     except TooLarge:
         raise
     except (ArithmeticError, TypeError, ValueError):
-        return None  # mpmath has its own ways to say that a value does not exist
+        return None  # mpmath's exceptions where a value does not exist
 
 
 def linear(tree: Tree, name: str) -> tuple[Fraction, Fraction] | None:
@@ -107,7 +105,7 @@ def linear(tree: Tree, name: str) -> tuple[Fraction, Fraction] | None:
 
 
 def evaluate(tree: Tree, point: Point) -> Value:
-    """The value at ``point``. Raises Undefined or TooLarge."""
+    """Return the value at ``point``. Raises Undefined or TooLarge."""
     point.steps += 1
     if point.steps > STEPS:
         raise TooLarge("too much to compute")
@@ -202,13 +200,13 @@ _KINDS: dict[str, Callable[[Tree, Point], Value]] = {
 
 
 def _opaque(name: str, args: list[Value], point: Point) -> Value:
-    """An unknown function or an indexed name: some value that depends on the name and the arguments only."""
+    """Return a value of an unknown function or indexed name that only depends on name and arguments."""
     key = [arg if isinstance(arg, tuple | Fraction) else mpmath.nstr(arg, 20) for arg in args]
     return Fraction(1 + _hash(f"{name}{key}", point.seed) % 9973, 2003)
 
 
 def _label(tree: Tree, point: Point) -> Value:
-    """An index's value where it has one (a sum's k, n-1), else its writing."""
+    """Return an index's value where it has one (a sum's k, n-1), else its tree."""
     try:
         return evaluate(tree, point)
     except Undefined:

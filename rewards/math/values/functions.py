@@ -1,4 +1,4 @@
-"""The functions of mathematics by name, and where they are defined on the real line."""
+"""Functions by name, with their domains on the real line."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rewards.math.values import arithmetic
 from rewards.math.values.arithmetic import TooLarge, Undefined, Value, number, on_integers
 
 LARGEST_ARGUMENT = 10**12
-"""Of sine and the like; beyond it digits run out."""
+"""Largest argument of sine and the like within the working precision."""
 
 
 def is_known(name: str, args: Sequence[Value]) -> bool:
-    """Whether ``call`` can compute it."""
+    """Whether ``call`` can compute the function."""
     exact = name in EXACT and all(isinstance(arg, Fraction) for arg in args)
     return exact or name in REAL or name in ("det", "abs")
 
 
 def call(name: str, args: Sequence[Value], *, is_complex: bool) -> Value:
-    """A known function's value. Raises Undefined or TooLarge."""
+    """Return a known function's value. Raises Undefined or TooLarge."""
     if name == "det":
         return arithmetic.determinant(args[0])
     if name in EXACT and all(isinstance(arg, Fraction) for arg in args):
