@@ -24,7 +24,7 @@ A store has ``publish``, ``fetch`` and ``versions`` (``base.WeightStore``); a ``
 
 When things are deleted:
 
-    staging folder   when publish ends, successful or not
+    staging folder   when publish ends, successful or not; that of a killed publisher when the run ends
     version          retired by the publish that makes it older than the newest ``keep``; its files go with
                      the first publish that finds no live pin on it; a delta keeps its base
     pin              when its fetch ends; one that is not released dies after ``pin_seconds``
