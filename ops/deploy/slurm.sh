@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A run on Slurm: the first node has Redis, the Ray head and the driver, the last nodes the generators.
+# A run on Slurm. The first node has Redis, the Ray head and the driver; learner nodes and generator nodes follow.
 #   sbatch --nodes=5 ops/deploy/slurm.sh my_run.yaml
-# Preempted or timed out, it is queued again and continues its newest checkpoint.
+# A job that is preempted or times out is requeued and continues its newest checkpoint.
 #SBATCH --job-name=magicrl
 #SBATCH --nodes=5
 #SBATCH --ntasks-per-node=1
@@ -22,14 +22,14 @@ scratch=$PWD/slurm-$SLURM_JOB_ID
 mkdir -p "$scratch"
 chmod 700 "$scratch"
 
-# Secrets of this job alone, readable by its owner: Ray and Redis run what they are sent.
+# Secrets of this job, readable only by its owner: Ray and Redis execute what they receive.
 umask 077
 [ -s "$scratch/token" ] || openssl rand -hex 32 >"$scratch/token"
 [ -s "$scratch/password" ] || openssl rand -hex 24 >"$scratch/password"
 [ -s "$scratch/metrics" ] || openssl rand -hex 24 >"$scratch/metrics"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$scratch/token
 
-on() { # on NODE COMMAND...: in the background, ended with the job
+on() { # on NODE COMMAND...: run it in the background until the job ends
     srun --nodes=1 --ntasks=1 --overlap --nodelist="$1" "${@:2}" &
 }
 
@@ -45,7 +45,7 @@ for ((i = 1; i < ${#nodes[@]}; i++)); do
     fi
 done
 
-# Slurm's signal reaches this script alone; the driver then writes a checkpoint and ends, and the job goes back.
+# Slurm signals only this script, which passes it on: the driver writes a checkpoint and ends, the job is requeued.
 srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" magicrl train "$config" --resume=auto \
     ray.address="$head:6379" buffer.redis.url="redis://$head:6380/0" \
     buffer.redis.password_file="$scratch/password" buffer.weights.root="$scratch/weights" \
@@ -56,13 +56,13 @@ ended_early=
 trap 'ended_early=1; kill -TERM "$driver"' TERM
 status=0
 wait "$driver" || status=$?
-if [ "$ended_early" ]; then # the signal interrupted the wait: wait for the driver's own end
+if [ "$ended_early" ]; then # the signal interrupted the wait; the driver is still writing its checkpoint
     status=0
     wait "$driver" || status=$?
 fi
 case $status$ended_early in
 0) rm -rf "$scratch" ;;
-2*) echo "the configuration is wrong: not queued again" >&2 ;;
+2*) echo "the configuration is wrong: not requeued" >&2 ;;
 *) scontrol requeue "$SLURM_JOB_ID" ;;
 esac
 kill $(jobs -p) 2>/dev/null || true

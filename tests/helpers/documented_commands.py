@@ -34,7 +34,7 @@ JOINS_AND_DRAINS = (
 EVALUATES = "actors/test_evaluator.py::test_the_command_evaluates_a_model_folder"
 DETACHED = "ops/test_runs.py::test_detached_it_outlives_its_parent"
 BENCH = "ops/test_bench_command.py"
-DEPLOY = "ops/test_deploy.py"
+DEPLOY = "ops/test_deploy_kubernetes.py"
 SLURM = "ops/test_deploy_slurm.py::test_slurm_places_learner_and_generators_on_their_nodes"
 
 ELSEWHERE = {

@@ -7,26 +7,26 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ops.config.loader import load_config
 
 SCRIPT = Path(__file__).parents[2] / "ops/deploy/slurm.sh"
+Start = Callable[[str], subprocess.Popen[str]]
 STUBS = {
     "scontrol": 'if [ "$1" = show ]; then printf "n0\\nn1\\nn2\\n"; else echo "scontrol $*" >>"$CALLS"; fi',
-    # The end of srun's arguments is the program; the driver is the only one whose fate the tests choose.
+    # Only the driver does what a test chooses; the other programs run until the job ends.
     "srun": 'echo "srun $*" >>"$CALLS"; [[ $* == *" magicrl "* ]] && exec bash -c "$DRIVER" || exec sleep 60',
     "openssl": "echo secret",
 }
 
 
 @pytest.fixture
-def slurm(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Starts slurm.sh with stand-ins for Slurm's programs; set DRIVER to what the driver does."""
+def slurm(tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts slurm.sh with stand-ins; its argument is what the driver does."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, body in STUBS.items():
@@ -48,7 +48,7 @@ def slurm(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         )
         return started[-1]
 
-    yield start  # type: ignore[misc]
+    yield start
     for process in started:
         process.kill()
         process.wait()
@@ -58,17 +58,18 @@ def calls(tmp_path: Path) -> str:
     return (tmp_path / "calls").read_text()
 
 
-@pytest.mark.parametrize(("status", "queued_again"), [(0, False), (2, False), (3, True), (137, True)])
-def test_slurm_queues_again_what_is_worth_it(
-    slurm: Any, tmp_path: Path, status: int, queued_again: bool
+@pytest.mark.parametrize(("status", "requeued"), [(0, False), (2, False), (3, True), (137, True)])
+def test_slurm_requeues_a_crash_but_neither_success_nor_a_wrong_configuration(
+    slurm: Start, tmp_path: Path, status: int, requeued: bool
 ) -> None:
     assert slurm(f"exit {status}").wait(timeout=30) == status
-    assert ("scontrol requeue 7" in calls(tmp_path)) is queued_again
+    assert ("scontrol requeue 7" in calls(tmp_path)) is requeued
     assert (tmp_path / "slurm-7").exists() is (status != 0), "secrets stay for the next try"
 
 
-def test_slurm_places_learner_and_generators_on_their_nodes(slurm: Any, tmp_path: Path) -> None:
-    slurm("exit 0").wait(timeout=30)
+def test_slurm_places_learner_and_generators_on_their_nodes(slurm: Start, tmp_path: Path) -> None:
+    all_started = "until (( $(grep -c srun $CALLS) == 5 )); do sleep 0.05; done"
+    slurm(all_started).wait(timeout=30)
     lines = {re.search(r"--nodelist=(\w+) (.*)", line).groups() for line in calls(tmp_path).splitlines()}  # type: ignore[union-attr]
     on = {node: sorted(command for where, command in lines if where == node) for node, _ in lines}
     assert [command.split()[0] for command in on["n0"]] == ["magicrl", "ray", "redis-server"]
@@ -83,7 +84,7 @@ def test_slurm_places_learner_and_generators_on_their_nodes(slurm: Any, tmp_path
     assert (tmp_path / "slurm-7").exists() is False
 
 
-def test_a_preempted_slurm_job_lets_the_driver_end_and_goes_back(slurm: Any, tmp_path: Path) -> None:
+def test_a_preempted_slurm_job_lets_the_driver_end_and_goes_back(slurm: Start, tmp_path: Path) -> None:
     process = slurm('trap \'echo checkpoint >>"$CALLS"; exit 0\' TERM; echo up >>"$CALLS"; sleep 30 & wait')
     deadline = time.monotonic() + 20
     while not (tmp_path / "calls").exists() or "up" not in calls(tmp_path):
