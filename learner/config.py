@@ -1,4 +1,4 @@
-"""Settings of the learner and of the stages. Imports no torch: a config is checked in milliseconds."""
+"""Settings of the learner. Imports no torch: a config is checked in milliseconds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class EntropyConfig(Settings):
     """The adaptive entropy controller (Skywork-OR1, arXiv 2505.22312, section on MAGIC)."""
 
     target: float = Field(0.2, ge=0)
-    """Nats per token. At or below it the entropy term is on. 0.2: report and released scripts."""
+    """Nats per token at or below which the entropy term is on. 0.2: report and released scripts."""
     delta: float = Field(0.005, ge=0)
-    """How far the coefficient moves per step. 0.005: report; 1e-4: released scripts; 0: controller off."""
+    """Change of the coefficient per step. 0.005: report; 1e-4: released scripts; 0: controller off."""
     cap: float | None = Field(None, ge=0)
     """Upper bound of the coefficient; none in the report, 5e-3 in the released scripts."""
     estimator: EntropyEstimator = "sampled"
-    """``sampled``: -mean(log mu) of the batch, free, as old as its staleness. ``exact``: the mean entropy of
-    the previous update's forward pass, one step late."""
+    """Estimate of the entropy. ``sampled``: -mean(log mu) of the batch, free, as old as its staleness.
+    ``exact``: the mean entropy of the previous update's forward pass, one step late."""
 
 
 class CheckpointConfig(Settings):
@@ -34,13 +34,13 @@ class CheckpointConfig(Settings):
     every: int = Field(20, ge=1)
     """Steps between checkpoints. A crash repeats at most this many."""
     keep_last: int = Field(2, ge=1)
-    """How many of the newest complete checkpoints stay on disk."""
+    """Number of newest complete checkpoints that are kept."""
     keep_every: int | None = Field(None, ge=1)
-    """Checkpoints at multiples of this step stay for good; none: only the newest stay."""
+    """Checkpoints at multiples of this step are kept for good; none: only the newest are kept."""
 
 
 class LearnerConfig(Settings):
-    """One MAGIC update and the processes that compute it. Defaults: Skywork-OR1's released scripts."""
+    """The MAGIC update and the processes that compute it. Defaults: Skywork-OR1's released scripts."""
 
     lr: float = Field(1e-6, ge=0)
     """AdamW's learning rate, constant, no warm-up (released scripts)."""
@@ -63,7 +63,7 @@ class LearnerConfig(Settings):
     """``before``: truncated responses leave the group's statistics and get advantage 0. ``after``: they stay
     in the statistics and get advantage 0. ``none``: as any other (released recipe)."""
     correction: Correction = "none"
-    """How the gap between sampler (mu) and learner is corrected. ``none``: ratio theta/mu. Else ratio
+    """Correction of the gap between sampler (mu) and learner. ``none``: ratio theta/mu. Else ratio
     theta/old and the weight f(old/mu): ``tis`` min(x, correction_high); ``icepop`` x inside
     [correction_low, correction_high], else 0; ``sequence`` 1 for responses whose geometric mean of x lies
     inside the same bounds, else 0."""
@@ -79,57 +79,59 @@ class LearnerConfig(Settings):
     entropy: EntropyConfig = EntropyConfig()
     """The adaptive entropy controller."""
     token_budget: int = Field(16384, ge=1)
-    """Tokens (prompt, response, padding) of one micro-batch on one rank. Decides memory, not results."""
+    """Tokens (prompt, response, padding) of one micro-batch on one rank. Affects memory, not results."""
     layout: Literal["auto", "padded", "packed"] = "auto"
-    """``padded``: rows of similar length, padded to the longest. ``packed``: several sequences a row, kept
-    apart by their positions. ``auto``: packed where attention is varlen or flash_attention_2, else padded."""
+    """Layout of rows. ``padded``: one sequence a row, padded to the longest. ``packed``: several sequences a
+    row, separated by their positions. ``auto``: packed if attention is varlen or flash_attention_2, else
+    padded."""
     packed_row: int | None = Field(None, ge=1)
-    """Longest packed row in tokens, at most the budget; none: the budget where attention is told where
-    sequences begin (varlen, flash_attention_2), else 512, as the cost of attention grows with it. A longer
-    sequence gets a row of its own."""
+    """Longest packed row in tokens, at most the budget; none: the budget if attention takes the bounds of
+    sequences (varlen, flash_attention_2), else 512, as the cost of attention grows with it. A longer sequence
+    gets a row of its own."""
     ranks: int = Field(1, ge=1)
     """Learner processes, one per GPU (or CPU process)."""
     sequence_parallel: int = Field(1, ge=1)
     """Ranks that share each sequence (DeepSpeed Ulysses); divides ``ranks`` and the attention heads."""
     zero_stage: Literal[0, 1, 2, 3] = 1
-    """What DeepSpeed partitions over ranks: 1 optimizer state, 2 also gradients, 3 also weights."""
+    """State that DeepSpeed partitions over ranks: 1 optimizer state, 2 also gradients, 3 also weights."""
     zero_persist: int = Field(100_000, ge=0)
-    """ZeRO-3: parameters with fewer elements than this stay whole on every rank."""
+    """ZeRO-3: elements of a parameter below which it is kept whole on every rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of weights and activations; masters and optimizer state are float32. ``auto``: bfloat16 on a GPU."""
+    """Dtype of weights and activations; masters and optimizer state are float32. ``auto``: bfloat16 on a GPU,
+    else float32."""
     publish_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of published weights; ``auto``: the learner's own."""
+    """Dtype of published weights; ``auto``: the learner's own."""
     attention: Literal["auto", "sdpa", "eager", "varlen", "flash_attention_2"] = "auto"
     """Attention kernel. ``varlen``: PyTorch's own, within each sequence of a packed row. ``auto``: on a GPU
-    flash_attention_2 where it is installed, else varlen (sdpa in float32); on a CPU varlen for models of
+    flash_attention_2 if it is installed, else varlen (sdpa in float32); on a CPU varlen for models of
     width 512 and more, sdpa for smaller ones."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: about a third more time, far less memory."""
     loss_chunk: int = Field(256, ge=1)
-    """Tokens whose vocabulary row is in memory at once while the loss is computed."""
+    """Tokens whose logits are in memory at once while the loss is computed."""
     threads: int = Field(1, ge=1)
-    """CPU threads of each rank; generators need the other cores."""
+    """CPU threads of each rank; generators use the other cores."""
     gpus_per_rank: float | None = Field(None, ge=0)
-    """GPUs that Ray reserves for a rank; none: 1 where the cluster has GPUs, else 0."""
+    """GPUs that Ray reserves for a rank; none: 1 if the cluster has GPUs, else 0."""
     resources: dict[str, float] = Field(default_factory=dict)
-    """Further Ray resources of one rank, to keep the ranks on nodes of their own."""
+    """Further Ray resources of one rank, to place the ranks on nodes of their own."""
     collective_timeout: float = Field(1800.0, gt=0)
-    """Seconds after which a collective that a rank does not answer fails the step."""
+    """Seconds after which a collective without a rank's answer fails the step."""
     start_timeout: float = Field(1800.0, gt=0)
-    """Seconds that the ranks may take to start, meet and load the model."""
+    """Seconds that the ranks may take to start, connect and load the model."""
     step_timeout: float = Field(14400.0, gt=0)
     """Seconds that one update may take on the ranks."""
     save_timeout: float = Field(3600.0, gt=0)
     """Seconds that publishing, saving or restoring may take."""
     publish_patience: float = Field(600.0, ge=0)
-    """Seconds that a full disk is waited for: by a publish, before the run stops, and by the last
-    checkpoint."""
+    """Seconds that a publish waits for room on a full disk before the run stops, and the last checkpoint
+    before it tries without."""
     rank_restarts: int = Field(3, ge=0)
-    """Restarts of all ranks from the newest checkpoint, after one died, before the next is written."""
+    """Restarts of all ranks after a death, from the newest checkpoint, before the next one is written."""
     nonfinite_limit: int = Field(3, ge=1)
-    """Steps in a row with a non-finite gradient (each is skipped) before the run stops with a report."""
+    """Steps in a row with a non-finite gradient, each skipped, before the run stops with a report."""
     claim_timeout: float = Field(1800.0, gt=0)
-    """Seconds without a full batch before the run stops and says what it waited for."""
+    """Seconds without a full batch before the run stops with a report of what it waited for."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and which are kept."""
 
@@ -155,4 +157,4 @@ class LearnerConfig(Settings):
 
 
 CHANGEABLE: frozenset[str] = frozenset(LearnerConfig.model_fields.keys() - {"dtype", "zero_stage"})
-"""Learner fields that a resume may change; the others decide what a checkpoint's files contain."""
+"""Learner fields that a resume may change; a checkpoint's files depend on the others."""

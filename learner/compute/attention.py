@@ -1,7 +1,7 @@
-"""Attention within each sequence of packed rows: no mask is built, no other sequence is looked at.
+"""Attention within each sequence of packed rows, without a mask.
 
-Transformers knows it as ``varlen``. On a GPU it is PyTorch's variable-length flash attention, on a CPU one
-call of scaled-dot-product attention per sequence. Either way a row costs what its sequences would cost alone.
+Registered with transformers as ``varlen``. On a GPU it is PyTorch's variable-length flash attention, on a CPU
+one call of scaled-dot-product attention per sequence. A row costs as much as its sequences alone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from transformers import AttentionInterface
 VARLEN = "varlen"
 
 TAKE_BOUNDS = (VARLEN, "flash_attention_2")
-"""Implementations that are told where sequences begin: long packed rows cost no more than short ones."""
+"""Implementations that take the bounds of sequences: long packed rows cost no more than short ones."""
 
 
 def bounds_arguments(bounds: Tensor, longest: int) -> dict[str, Any]:
-    """Keyword arguments by which transformers' models hand bounds (int32 [S + 1]) on to their attention."""
+    """Return the keyword arguments by which transformers' models pass bounds (int32 [S + 1]) to attention."""
     return {
         "cu_seq_lens_q": bounds,
         "cu_seq_lens_k": bounds,
@@ -31,7 +31,7 @@ def bounds_arguments(bounds: Tensor, longest: int) -> dict[str, Any]:
 
 
 def sequence_bounds(positions: Tensor) -> Tensor:
-    """int32 [S + 1]: where the S sequences of rows [R, L] begin in the flattened rows, and their end."""
+    """Return int32 [S + 1]: the starts of the S sequences in the flattened rows [R, L], and their end."""
     starts = (positions.flatten() == 0).nonzero()[:, 0]
     return torch.cat([starts, starts.new_tensor([positions.numel()])]).int()
 
@@ -51,10 +51,10 @@ def varlen_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention by transformers' interface: [R, heads, L, size] to [R, L, heads, size].
+    """Compute causal attention by transformers' interface: [R, heads, L, size] to [R, L, heads, size].
 
-    Key and value may have fewer heads. Without bounds (where ranks share sequences, one rank's bounds mean
-    nothing) they follow from the position ids; without these, each row is one sequence.
+    Key and value may have fewer heads. Missing bounds (where ranks share sequences, one rank's bounds have no
+    meaning) follow from the position ids; without these, each row is one sequence.
     """
     if s_aux is not None:
         raise NotImplementedError("varlen attention knows no sinks: set learner.attention=eager")
@@ -90,7 +90,7 @@ def _flash(
 def _one_by_one(
     query: Tensor, key: Tensor, value: Tensor, bounds: list[int], scale: float | None, window: int | None
 ) -> Tensor:
-    # [1, heads, R * L, size]: with fewer dimensions PyTorch takes its slow kernel
+    # [1, heads, R * L, size]: with fewer dimensions PyTorch chooses its slow kernel
     q, k, v = (each.transpose(0, 1).flatten(1, 2)[None] for each in (query, key, value))
     parts = []
     for start, end in pairwise(bounds):
@@ -112,7 +112,7 @@ def _one_by_one(
 
 
 def _band(length: int, window: int) -> Tensor:
-    """Each token sees itself and the ``window - 1`` before it."""
+    """Return a mask by which each token attends to itself and the ``window - 1`` before it."""
     return torch.ones(length, length, dtype=torch.bool).tril().triu(1 - window)
 
 

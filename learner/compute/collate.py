@@ -1,4 +1,4 @@
-"""From the plan's rows and the groups' arrays to the tensors of one forward pass."""
+"""Build the tensors of one forward pass from the plan's rows and the groups' arrays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from learner.recipe.plan import MicroBatch, ResponseRef
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """One micro-batch, padded on the right with token 0 (a causal model never looks there).
+    """One micro-batch, padded on the right with token 0, to which a causal model's tokens never attend.
 
     input_ids: int64 [R, L]. positions: int64 [R, L], restarting at each sequence; None where every row holds
     one sequence. select: int64 [N], flat indices into [R, L] of the states that predict ``tokens``.
-    bounds: int32 [S + 1], where the sequences and the padding behind them begin in the flattened [R, L], and
-    its end; None for one rank's stretch of shared sequences. longest: tokens of the longest of these.
+    bounds: int32 [S + 1], the starts of the sequences and of the padding behind them in the flattened [R, L],
+    and its end; None for one rank's part of shared sequences. longest: tokens of the longest of these.
     """
 
     input_ids: Tensor
@@ -34,7 +34,7 @@ class ModelInput:
     longest: int = 0
 
     def to(self, device: torch.device) -> ModelInput:
-        """The same on ``device``."""
+        """Return the micro-batch on ``device``."""
         moved = {name: getattr(self.tokens, name).to(device) for name in _COLUMNS}
         positions = None if self.positions is None else self.positions.to(device)
         bounds = None if self.bounds is None else self.bounds.to(device)
@@ -67,8 +67,8 @@ def collate(
 ) -> ModelInput:
     """Lay out one micro-batch; an empty one becomes a single padding row without tokens.
 
-    groups: bodies by the plan's group index. multiple: the row length is rounded up to it. positions: give
-    position ids even where no row is packed.
+    groups: bodies by the plan's group index. multiple: the row length is rounded up to it. positions: set
+    position ids even if no row is packed.
     """
     longest = max((sum(_length(item, groups) for item in row) for row in batch), default=1)
     width = -(-longest // multiple) * multiple
@@ -104,7 +104,7 @@ def collate(
 
 
 def sampled_tokens(rollout: Rollout) -> NDArray[np.int64]:
-    """Indices of the response's tokens that were sampled, not forced."""
+    """Return the indices of the response's tokens that were sampled, not forced."""
     keep = np.ones(len(rollout.tokens), dtype=bool)
     for start, end in rollout.forced:
         keep[start:end] = False
@@ -112,7 +112,7 @@ def sampled_tokens(rollout: Rollout) -> NDArray[np.int64]:
 
 
 def shard_columns(batch: ModelInput, rank: int, ranks: int) -> ModelInput:
-    """This rank's stretch of every row, for sequence parallelism; the row length must divide by ``ranks``."""
+    """Return a rank's columns of every row, for sequence parallelism; ``ranks`` must divide the width."""
     width = batch.input_ids.shape[1] // ranks
     columns = slice(rank * width, (rank + 1) * width)
     row, column = batch.select // batch.input_ids.shape[1], batch.select % batch.input_ids.shape[1]

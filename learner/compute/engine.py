@@ -1,4 +1,4 @@
-"""DeepSpeed behind five verbs: forward_backward, step, weights, save, restore."""
+"""LearnerEngine: forward_backward, step, weights, save, restore; implemented with DeepSpeed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from learner.memory import model_shape
 from learner.recipe.plan import Objective
 
 BUCKET = 50_000_000
-"""Values that DeepSpeed sends at once and keeps a buffer for. Its own default takes 2 GB of every rank."""
+"""Values in one of DeepSpeed's communication buffers. Its own default takes 2 GB of every rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,22 @@ class StepResult:
 
 
 class LearnerEngine(Protocol):
-    """What a rank needs of whatever trains the model. All ranks call the same verbs in the same order."""
+    """What a rank trains the model with. All ranks call the same methods in the same order."""
 
     def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
         """Add one micro-batch's gradient; ``tokens`` is T of the whole global (mini-)batch."""
         ...
 
     def step(self, lr: float) -> StepResult:
-        """Average nothing, reduce, clip, update, clear. Skips the update if the gradient is not finite."""
+        """Sum the gradients over ranks, clip, update and clear; skip the update if they are not finite."""
         ...
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Full parameters by Hugging Face name, one after the other; every rank must exhaust it."""
+        """Yield full parameters by Hugging Face name; every rank must exhaust the iterator."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Write this rank's share of weights and optimizer state."""
+        """Write this rank's part of weights and optimizer state."""
         ...
 
     def restore(self, folder: Path) -> None:
@@ -61,7 +61,7 @@ class LearnerEngine(Protocol):
 
 
 class DeepSpeedEngine:
-    """LearnerEngine on deepspeed.initialize, ZeRO 0 to 3."""
+    """LearnerEngine with DeepSpeed, ZeRO 0 to 3."""
 
     def __init__(
         self, folder: Path, config: LearnerConfig, device: torch.device, *, with_reference: bool = False
@@ -96,7 +96,7 @@ class DeepSpeedEngine:
             self._check_packing(folder)
 
     def _check_packing(self, folder: Path) -> None:
-        """Some models let the sequences of a packed row see each other, and nothing would say so."""
+        """Raise ModelUnusable for a model that, silently, attends across the sequences of a packed row."""
         first, second = (
             self.logprobs(probe.to(self.device), PROBE_OBJECTIVE)
             for probe in (packing_probe(0), packing_probe(1))
@@ -107,19 +107,19 @@ class DeepSpeedEngine:
             )
 
     def forward_backward(self, batch: ModelInput, objective: Objective, tokens: int) -> HeadLoss:
-        """DeepSpeed averages over shards, so the loss is multiplied by their number: the result is a sum."""
+        """Add a micro-batch's gradient. DeepSpeed averages over shards: times their number, it is a sum."""
         result: HeadLoss = self._engine(batch, objective, self._config.data_shards / tokens)
         self._engine.backward(result.loss, scale_wrt_gas=False)
         return HeadLoss(result.loss.detach() / self._config.data_shards, result.logprobs, result.entropy)
 
     @torch.no_grad()
     def logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
-        """Log-probabilities [N] under the current weights, without gradients."""
+        """Return log-probabilities [N] under the current weights, without gradients."""
         result: HeadLoss = self._engine(batch, objective, None)
         return result.logprobs
 
     def reference_logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
-        """Log-probabilities [N] under the initial weights."""
+        """Return log-probabilities [N] under the initial weights."""
         if self._reference is None:
             raise ValueError(
                 "learner: a stage has kl above 0, but the ranks were started without a reference"
@@ -127,7 +127,7 @@ class DeepSpeedEngine:
         return self._reference.logprobs(batch, objective)
 
     def step(self, lr: float) -> StepResult:
-        """One optimizer step on what was accumulated since the last."""
+        """Take one optimizer step on the gradient accumulated since the last."""
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         self._engine.step()
@@ -137,17 +137,17 @@ class DeepSpeedEngine:
         return StepResult(float(self._engine.get_global_grad_norm()) if applied else math.nan, applied)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters are gathered one at a time under ZeRO-3; a tied head appears once, as the embedding."""
+        """Yield the parameters, gathered one by one under ZeRO-3; a tied head only as the embedding."""
         for name, parameter in self.policy.model.named_parameters():
             with deepspeed.zero.GatheredParameters([parameter], enabled=self._config.zero_stage == 3):
                 yield name, parameter.detach()
 
     def save(self, folder: Path) -> None:
-        """Collective: every rank writes its own files."""
+        """Write a checkpoint. Collective: every rank writes its own files."""
         self._engine.save_checkpoint(str(folder), tag=TAG, save_latest=False)
 
     def restore(self, folder: Path) -> None:
-        """Collective. Raises FileNotFoundError if ``folder`` holds no state."""
+        """Restore a checkpoint. Collective. Raises FileNotFoundError if ``folder`` has no state."""
         self._engine._config.load_universal_checkpoint = is_universal(folder)
         path, _ = self._engine.load_checkpoint(str(folder), tag=TAG)
         if path is None:
@@ -155,7 +155,7 @@ class DeepSpeedEngine:
         self._apply_settings()
 
     def _apply_settings(self) -> None:
-        """A checkpoint brings its own optimizer settings along; those of this run's config hold."""
+        """Replace the optimizer settings that the checkpoint restored by those of this run."""
         config = self._config
         for group in self._engine.optimizer.param_groups:
             group.update(betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
@@ -164,7 +164,7 @@ class DeepSpeedEngine:
 
 
 class ClippedAdamW(torch.optim.AdamW):
-    """AdamW for ZeRO-0, where DeepSpeed reports no norm and applies non-finite gradients."""
+    """AdamW for ZeRO-0, under which DeepSpeed reports no norm and applies non-finite gradients."""
 
     grad_norm = math.nan
 
@@ -173,7 +173,7 @@ class ClippedAdamW(torch.optim.AdamW):
         self._max_norm = max_norm or math.inf
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Clip and update, or leave everything as it was if the norm is not finite."""
+        """Clip and update, or change nothing if the norm is not finite."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         self.grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._max_norm))
         if math.isfinite(self.grad_norm):
@@ -194,7 +194,7 @@ def _optimizer(policy: PolicyModel, config: LearnerConfig) -> torch.optim.Optimi
 
 
 def _setup_ulysses(folder: Path, config: LearnerConfig, attention: str) -> Any:
-    """DeepSpeed's Ulysses: ranks exchange heads for stretches of the sequence around each attention."""
+    """Set up DeepSpeed's Ulysses: around each attention, ranks exchange heads for parts of the sequence."""
     if config.sequence_parallel == 1:
         return None
     from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF

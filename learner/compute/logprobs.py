@@ -1,9 +1,9 @@
 """Log-probability and entropy of sampled tokens without the tokens x vocabulary matrix.
 
-The output head, the softmax and the loss run over chunks of tokens. The gradient of a chunk is taken at once,
-while its probabilities are in memory, so the head is multiplied three times (logits, and the gradients of
-hidden states and weight), not four as when the chunk is recomputed in the backward pass. Exact: nothing is
-sampled or dropped. Peak memory above the weight's gradient is two chunks of [chunk, vocabulary].
+The output head, the softmax and the loss run over chunks of tokens. A chunk's gradient is computed at once,
+while its probabilities are in memory: three multiplications with the head (logits, gradients of hidden states
+and weight) instead of four as with recomputation in the backward pass. The result is exact. Peak memory above
+the weight's gradient is two chunks of [chunk, vocabulary].
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ TokenLoss = Callable[[Tensor, Tensor, slice], Tensor]
 """(log-probability [n], entropy [n], which of the N tokens) -> summed loss of these tokens, a scalar."""
 
 CHUNK_ELEMENTS = 4 << 20
-"""Chunks may always grow to this many logits: a small vocabulary takes few, large chunks."""
+"""Logits in a chunk, at least: a small vocabulary has few, large chunks."""
 
 CACHED = 8192
-"""Values of a row, of some hundred rows, that a processor's cache holds."""
+"""Values per row that fit into a processor's cache for some hundred rows."""
 
 
 class HeadLoss(NamedTuple):
@@ -36,7 +36,7 @@ class HeadLoss(NamedTuple):
 def head_loss(
     hidden: Tensor, weight: Tensor, targets: Tensor, token_loss: TokenLoss, *, temperature: float, chunk: int
 ) -> HeadLoss:
-    """Apply the output head to ``hidden`` and ``token_loss`` to what it says of ``targets``.
+    """Apply the output head to ``hidden`` and ``token_loss`` to the log-probabilities and entropies.
 
     hidden: [N, H], the states that predict the targets. weight: [V, H]. targets: int64 [N].
     Log-probabilities and entropies are those of softmax(hidden @ weight.T / temperature).
@@ -53,7 +53,7 @@ def head_loss(
 def head_logprobs(
     hidden: Tensor, weight: Tensor, targets: Tensor, *, temperature: float, chunk: int
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and entropies [N] (nats) without gradients; arguments as of ``head_loss``."""
+    """Return log-probabilities and entropies [N] (nats) without gradients; arguments as of ``head_loss``."""
     parts = [
         _softmax_stats(hidden[at], weight, targets[at], temperature)[2:]
         for at in _chunks(len(targets), weight.shape[0], chunk)
@@ -89,7 +89,7 @@ class _HeadLoss(torch.autograd.Function):
             loss += part
             torch.mm(grad, weight, out=grad_hidden[at])
             _accumulate(grad_weight, grad, hidden[at])
-            del grad  # or it would still be there while the next chunk takes its memory
+            del grad  # else it stays in memory beside the next chunk
         ctx.gradients = (grad_hidden, grad_weight.to(weight.dtype))
         ctx.mark_non_differentiable(logprobs, entropies)
         return loss, logprobs, entropies
@@ -108,7 +108,7 @@ def _chunks(tokens: int, vocabulary: int, chunk: int) -> list[slice]:
 
 
 def _precision(dtype: torch.dtype) -> torch.dtype:
-    """Softmax runs in float32 at least."""
+    """Return the dtype of the softmax, float32 at least."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -119,7 +119,7 @@ def _chunk(
     temperature: float,
     chunk_loss: Callable[[Tensor, Tensor], Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Loss, log-probabilities and entropies [n] of one chunk, and the gradient by its logits [n, V]."""
+    """Return a chunk's loss, log-probabilities and entropies [n], and the gradient by its logits [n, V]."""
     log_p, p, logprobs, entropies = _softmax_stats(hidden, weight, targets, temperature)
     loss, by_logprob, by_entropy = _token_gradients(chunk_loss, logprobs, entropies)
     grad = _logit_gradient(log_p, p, targets, entropies, by_logprob, by_entropy)
@@ -131,7 +131,7 @@ def _chunk(
 def _softmax_stats(
     hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """log p and p, both [n, V]; log-probability of the targets and entropy, both [n]."""
+    """Return log p and p, both [n, V], and the targets' log-probability and entropy, both [n]."""
     log_p = (hidden @ weight.T).to(_precision(hidden.dtype))
     if temperature != 1.0:
         log_p.div_(temperature)
@@ -145,7 +145,7 @@ def _softmax_stats(
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Row by row. On a CPU in blocks that stay in its cache: no third matrix, and a quarter of the time."""
+    """Return the dot products of rows; on a CPU in blocks that stay in its cache: a quarter of the time."""
     block = CACHED if a.device.type == "cpu" else a.shape[1]
     parts = zip(a.split(block, 1), b.split(block, 1), strict=True)  # type: ignore[no-untyped-call]
     return torch.stack([torch.linalg.vecdot(x, y) for x, y in parts]).sum(0)
@@ -158,7 +158,7 @@ def _apply(token_loss: TokenLoss, at: slice, logprobs: Tensor, entropies: Tensor
 def _token_gradients(
     chunk_loss: Callable[[Tensor, Tensor], Tensor], logprobs: Tensor, entropies: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss of a chunk and its derivatives by each token's log-probability and entropy."""
+    """Return a chunk's loss and its derivatives by each token's log-probability and entropy."""
     with torch.enable_grad():
         inputs = (logprobs.detach().requires_grad_(), entropies.detach().requires_grad_())
         loss = chunk_loss(*inputs)
@@ -169,7 +169,7 @@ def _token_gradients(
 def _logit_gradient(
     log_p: Tensor, p: Tensor, targets: Tensor, entropy: Tensor, by_logprob: Tensor, by_entropy: Tensor
 ) -> Tensor:
-    """[n, V], in the memory of ``p``; overwrites ``log_p``.
+    """Return the gradient by the logits [n, V], in the memory of ``p``; overwrites ``log_p``.
 
     d logprob / d logit_v = [v = target] - p_v;  d entropy / d logit_v = -p_v (log p_v + entropy)
     """
@@ -182,7 +182,7 @@ def _logit_gradient(
 
 
 def _accumulate(total: Tensor, grad: Tensor, hidden: Tensor) -> None:
-    """total += grad.T @ hidden, with the product in the inputs' precision and the sum in ``total``'s."""
+    """Add grad.T @ hidden to ``total``: the product in the inputs' precision, the sum in ``total``'s."""
     if total.dtype == grad.dtype:
         total.addmm_(grad.T, hidden)
     else:

@@ -25,13 +25,13 @@ _UNSUPPORTED = ("final_logit_softcapping", "attn_logit_softcapping", "logit_scal
 
 
 class ModelUnusable(Exception):
-    """The model folder does not load or computes something the loss does not know; one line with the fix."""
+    """The model does not load, or computes what the loss does not support; the message names the fix."""
 
 
 class PolicyModel(nn.Module):
     """The policy: backbone and head of a causal LM, called with a micro-batch.
 
-    The head stays a module of its own: ZeRO-3 gathers its weight (tied or not) while it runs.
+    The head remains a module of its own, so that ZeRO-3 gathers its weight (tied or not) while it runs.
     """
 
     backbone: nn.Module
@@ -43,17 +43,17 @@ class PolicyModel(nn.Module):
         self.chunk = chunk
         head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
         head.forward = types.MethodType(_head_forward, head)
-        # Both are parts of ``model``: registered again, they would be in every checkpoint twice.
+        # Both are parts of ``model``: registered again, every checkpoint would contain them twice.
         object.__setattr__(self, "backbone", model.base_model)
         object.__setattr__(self, "head", head)
 
     def forward(self, batch: ModelInput, objective: Objective, scale: float | None) -> HeadLoss:
-        """Loss times ``scale``, log-probabilities and entropies [N]; ``scale`` None: no loss, no gradient."""
+        """Return loss times ``scale``, log-probabilities and entropies [N]; without a loss if it is None."""
         bounds = {} if batch.bounds is None else bounds_arguments(batch.bounds, batch.longest)
         output = self.backbone(
             input_ids=batch.input_ids,
             position_ids=batch.positions,
-            attention_mask=None,  # with a mask or a cache, sdpa lets the sequences of a row see each other
+            attention_mask=None,  # with a mask or a cache, sdpa attends across the sequences of a row
             use_cache=False,
             **bounds,
         )
@@ -94,9 +94,9 @@ def load_model(
     checkpointing: bool,
     partitioned: dict[str, Any] | None = None,
 ) -> nn.Module:
-    """Read a Hugging Face folder; raises ModelUnusable.
+    """Load a Hugging Face folder; raises ModelUnusable.
 
-    partitioned: DeepSpeed settings under which no rank ever holds the whole model (ZeRO-3); collective.
+    partitioned: DeepSpeed settings with which no rank ever has the whole model (ZeRO-3); collective.
     """
     try:
         config = _without_dropout(AutoConfig.from_pretrained(folder))
@@ -105,7 +105,7 @@ def load_model(
                 folder, config=config, dtype=dtype, attn_implementation=attention
             )
         else:
-            # Its dtype argument is misread; overriding dtypes would make rotary frequencies bfloat16.
+            # Init ignores its dtype argument; overriding dtypes would make rotary frequencies bfloat16.
             device_only = [deepspeed.zero.DeepSpeedTensorOverride.device]
             with deepspeed.zero.Init(config_dict_or_path=partitioned, tensor_overrides=device_only):
                 model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
@@ -125,7 +125,7 @@ def load_model(
 
 
 def _without_dropout(config: Any) -> Any:
-    """The sampler has none: with it, log-probabilities would be another policy's, never the same twice."""
+    """Set dropout to 0, as the sampler has none and log-probabilities must be reproducible."""
     for name, value in vars(config).items():
         if name.endswith(("dropout", "pdrop", "dropout_prob")) and isinstance(value, float):
             setattr(config, name, 0.0)
@@ -133,7 +133,7 @@ def _without_dropout(config: Any) -> Any:
 
 
 def _load_partitioned(model: nn.Module, folder: Path) -> None:
-    """Read the folder's tensors one at a time into a partitioned model: rank 0 reads, each keeps its part."""
+    """Read the tensors one by one into a partitioned model: rank 0 reads, each rank keeps its part."""
     with ExitStack() as stack:
         files = [stack.enter_context(safe_open(path, "pt")) for path in sorted(folder.glob("*.safetensors"))]
         where = {name: file for file in files for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -158,9 +158,10 @@ PROBE_OBJECTIVE = Objective(
 
 
 def packing_probe(first: int) -> ModelInput:
-    """Two sequences of four tokens in a row; log-probabilities are asked of the second, always the same.
+    """Return a row of two sequences of four tokens that selects the second, which is always the same.
 
-    first: the token of which the first sequence consists. If it matters, the sequences see each other.
+    first: the token that the first sequence consists of. If the second's log-probabilities depend on it, the
+    model attends across sequences.
     """
     length, tokens = 4, 8
     ids = torch.tensor([[first] * length + [0] * length])

@@ -13,11 +13,11 @@ from learner.memory import advice
 from learner.rank_spec import RankOutOfMemory
 
 _PHRASES = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""In the messages of PyTorch's CPU allocator, of CUDA and NCCL, and of cuBLAS: plain RuntimeErrors all."""
+"""Parts of the RuntimeErrors of PyTorch's CPU allocator, of CUDA and NCCL, and of cuBLAS."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, wherever that was noticed."""
+    """Return whether an allocation failed, in any of the libraries."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
@@ -25,7 +25,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explain_oom(rank: int, config: LearnerConfig, batch: ModelInput | None = None) -> Iterator[None]:
-    """Turn a failed allocation within the block into RankOutOfMemory; ``batch``: what was in work, if any."""
+    """Raise a failed allocation within the block as RankOutOfMemory. batch: None in the optimizer step."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -45,7 +45,7 @@ def _where(batch: ModelInput | None) -> str:
 
 
 def _is_one_sequence(batch: ModelInput | None) -> bool:
-    """Whether a single sequence is most of what was in work, so that smaller micro-batches would not help."""
+    """Return whether one sequence is most of the batch, so that smaller micro-batches would not help."""
     return batch is not None and 2 * batch.longest > batch.input_ids.numel()
 
 

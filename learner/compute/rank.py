@@ -1,4 +1,4 @@
-"""Rank: one learner process. Fetches bodies, runs micro-batches, writes its share of files."""
+"""Rank: one learner process, which fetches bodies, runs micro-batches and writes its part of files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Rank:
         self._store: TCPStore | None = None
 
     def memory(self) -> tuple[MemoryNeed, int]:
-        """What a step will need on this rank by estimate, and the bytes free on its device now.
+        """Return the estimated need of a step on this rank, and the bytes free on its device now.
 
         Raises ModelUnusable.
         """
@@ -65,15 +65,15 @@ class Rank:
         return need, int(psutil.virtual_memory().available)
 
     def listen(self, host: str) -> int:
-        """Rank 0: open the meeting point on a free port of ``host``."""
+        """Open the ranks' TCP store on a free port of ``host``, on rank 0; return the port."""
         timeout = timedelta(seconds=self._spec.config.collective_timeout)
         self._store = TCPStore(host, 0, self._world, is_master=True, timeout=timeout, wait_for_workers=False)
         return int(self._store.port)
 
     def join(self, host: str, port: int) -> None:
-        """Meet the other ranks, then build the engine. Raises ModelUnusable."""
+        """Connect to the other ranks, then build the engine. Raises ModelUnusable."""
         if not torch.distributed.is_initialized():
-            self._meet(host, port)
+            self._connect(host, port)
         spec = self._spec
         self._engine = DeepSpeedEngine(
             spec.model, spec.config, self._device, with_reference=spec.needs_reference
@@ -81,23 +81,23 @@ class Rank:
         self._source = self._spec.open_source()
         self._weights = self._spec.open_weights() if self._rank == 0 else None
 
-    def _meet(self, host: str, port: int) -> None:
+    def _connect(self, host: str, port: int) -> None:
         timeout = timedelta(seconds=self._spec.config.collective_timeout)
         store = self._store or TCPStore(host, port, self._world, timeout=timeout)
         backend = "nccl" if self._device.type == "cuda" else "gloo"
         torch.distributed.init_process_group(
             backend, store=store, rank=self._rank, world_size=self._world, timeout=timeout
         )
-        # gloo carries everything on a CPU; DeepSpeed's own operator would be compiled for 40 s at first use.
+        # On a CPU gloo suffices; DeepSpeed's own operator would be compiled for 40 s at first use.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(backend, timeout=timeout)
 
     def layout(self) -> Layout:
-        """How this rank's sequences share rows, ``auto`` resolved for its device."""
+        """Return how sequences share rows, ``auto`` resolved for this rank's device."""
         return self._engine.layout
 
     def fetch(self, plan: StepPlan, refs: Sequence[Any]) -> tuple[GroupId, ...]:
-        """Read the bodies this rank's micro-batches need; returns the groups whose body cannot be read.
+        """Read the bodies that this rank's micro-batches need; return the groups whose body is unreadable.
 
         refs: the claim's entries, indexed as the plan's groups.
         """
@@ -109,7 +109,7 @@ class Rank:
         return ()
 
     def bodies(self, refs: Sequence[Any]) -> list[RolloutGroup]:
-        """The bodies of any groups, for inspection."""
+        """Return the bodies of any groups, for inspection."""
         return self._source.fetch(refs)
 
     def update(self, plan: StepPlan) -> RankStats:
@@ -129,13 +129,13 @@ class Rank:
         return stats
 
     def _peak_bytes(self) -> int:
-        """Most memory held at once: on the GPU, or by this process since its start."""
+        """Return the peak memory, on the GPU or of this process since its start."""
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def _old_logprobs(self, plan: StepPlan) -> list[list[Tensor | None]]:
-        """Per micro-batch, log-probabilities before the first update, where a later one will need them."""
+        """Return log-probabilities before the first update, by micro-batch, where a later one needs them."""
         old: list[list[Tensor | None]] = []
         for number, mini in enumerate(plan.mini_batches):
             needed = number > 0 and plan.objective.correction != "none"
@@ -151,7 +151,7 @@ class Rank:
     def _accumulate(
         self, mini: MiniBatch, old: Sequence[Tensor | None], plan: StepPlan, stats: RankStats
     ) -> None:
-        """Forward and backward of one mini-batch's micro-batches."""
+        """Run forward and backward of one mini-batch's micro-batches."""
         sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self._device)
         largest = torch.zeros((), device=self._device)
         for micro, before in zip(mini.shards[self._shard], old, strict=True):
@@ -179,9 +179,9 @@ class Rank:
         return batch.to(self._device)
 
     def publish(self, version: PolicyVersion) -> Published | StoreUnavailable | None:
-        """Write the weights under ``version``; rank 0 writes, the others help to gather.
+        """Publish the weights under ``version``: rank 0 writes, the others take part in gathering.
 
-        A store that cannot be written is an answer, not an end: the ranks are as they were.
+        A store that cannot be written is returned, not raised: the ranks are unchanged and can try again.
         """
         dtype = resolve_dtype(self._spec.config.publish_dtype, self._device)
         if self._spec.config.publish_dtype == "auto":
@@ -192,7 +192,7 @@ class Rank:
             return error
 
     def save(self, folder: Path) -> None:
-        """Write this rank's share of a checkpoint into ``folder``."""
+        """Write this rank's part of a checkpoint into ``folder``."""
         self._engine.save(folder)
 
     def restore(self, folder: Path) -> None:

@@ -35,13 +35,13 @@ class ReferencePolicy:
             self._policy.eval()
 
     def to(self, device: torch.device) -> ReferencePolicy:
-        """The same on ``device``."""
-        if isinstance(self._policy, PolicyModel):  # DeepSpeed has placed a partitioned one already
+        """Move the policy to ``device`` and return it."""
+        if isinstance(self._policy, PolicyModel):  # a partitioned one is in place
             self._policy.to(device)
         return self
 
     @torch.no_grad()
     def logprobs(self, batch: ModelInput, objective: Objective) -> Tensor:
-        """[N], in nats, at the objective's temperature."""
+        """Return log-probabilities [N] in nats, at the objective's temperature."""
         logprobs: Tensor = self._policy(batch, objective, None).logprobs
         return logprobs
