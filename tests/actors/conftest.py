@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.ray_cluster import local_ray
 from helpers.small_run import SmallRun
 from ops.bench.tiny_model import write_tiny_model
-
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -37,18 +35,6 @@ def small_run(tmp_path: Path) -> Iterator[SmallRun]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A Ray cluster of this test module."""
-    import ray
-
-    # Ray's sockets need a short path. Four CPUs on paper: most of these generators sleep.
-    folder = f"/tmp/magicrl-test-{os.getpid()}"
-    ray.init(
-        num_cpus=4,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=100 * 2**20,
-        _temp_dir=folder,
-        runtime_env={"env_vars": {"PYTHONPATH": f"{TESTS.parent}:{TESTS}"}},  # workers import helpers
-    )
-    yield
-    ray.shutdown()
+    """A Ray cluster of this test module: four CPUs on paper, as most of its generators sleep."""
+    with local_ray(cpus=4):
+        yield

@@ -35,7 +35,7 @@ def test_an_evaluation_engine_starts_at_once_and_again_after_its_death(
         first = started(engine, small_run.version(0), three)
         held, (rows,) = first.wait(60.0)
         assert held == small_run.version(0)
-        assert [len(row) for row in rows] == [2, 2, 2]
+        assert [len(row or ()) for row in rows] == [2, 2, 2]
         os.kill(process_of(first.name), signal.SIGKILL)
         small_run.publish(1)
         second = started(engine, small_run.version(1), three, but=first.name)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +15,9 @@ from actors.fleet.healing import GeneratorDied
 from actors.generator.registry import FleetRegistry
 from helpers.scripted_fleet import InstantLearner, check_until, crashing, fleet_spec, ready, scripted
 from helpers.small_run import SmallRun
+from helpers.waiting import wait_until
 from ops.run.fleet_supervisor import FleetSupervisor
-from ops.telemetry.metrics.live import WaitClock
+from ops.telemetry.metrics.clocks import WaitClock
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -105,18 +103,11 @@ def test_the_number_follows_who_waits_for_whom(cluster: None, small_run: SmallRu
             fleet, failed, waited_seconds=lambda: clock.seconds, poll_seconds=0.2
         ) as supervisor:
             # Nobody trains: admission holds both back.
-            wait_for(lambda: len(supervisor.reports) == 1 and fleet.target == 1, failed, 60)
+            wait_until(lambda: len(supervisor.reports) == 1 and fleet.target == 1, 60)
             with InstantLearner(small_run):
                 clock.enter("wait")
-                wait_for(lambda: len(supervisor.reports) == 2 and fleet.target == 2, failed, 60)
+                wait_until(lambda: len(supervisor.reports) == 2 and fleet.target == 2, 60)
     finally:
         fleet.stop(seconds=30)
+    assert not failed.is_set()
     assert small_run.buffer.state.books().balanced
-
-
-def wait_for(condition: Callable[[], Any], failed: threading.Event, seconds: float) -> None:
-    """Wait until the condition is true, while a FleetSupervisor checks the fleet."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        assert not failed.wait(0.1)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from actors.engines.base import EngineBroken, SamplingLimits
+from actors.engines.base import EngineBroken, Sample, SamplingLimits
 from actors.engines.scripted import Script
 from actors.generator.environment import StageRules
 from actors.generator.generator import Generator
 from buffer.records.rollout import RolloutGroup
 from helpers.small_run import SmallRun, first_token, table
+from helpers.waiting import until
 
 
 async def trained(run: SmallRun, generators: list[Generator], steps: int, first: int = 0) -> None:
@@ -128,17 +130,19 @@ def versions_of(groups: list[RolloutGroup]) -> set[str]:
     return {str(span.version) for group in groups for rollout in group.rollouts for span in rollout.spans}
 
 
-def test_an_engine_that_fails_ends_the_generator_with_its_own_words(small_run: SmallRun) -> None:
+def test_an_engine_that_fails_ends_the_generator_with_its_own_words(
+    small_run: SmallRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_run.publish(0)
 
     async def main() -> None:
         generator = small_run.generator("one")
 
-        async def broken(*arguments: Any) -> Any:
+        async def broken(*arguments: Any) -> AsyncGenerator[Sample, None]:
             raise EngineBroken("the engine caught fire")
             yield
 
-        generator.engine.sample = broken
+        monkeypatch.setattr(generator.engine, "sample", broken)
         try:
             await asyncio.wait_for(generator.run(), 30)
         finally:
@@ -168,10 +172,3 @@ def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run:
     assert books.balanced
     assert set(books.dropped) == {"straggler deadline"}
     assert books.dropped_tokens["straggler deadline"] > 0
-
-
-async def until(condition: Any, seconds: float = 30.0) -> None:
-    """Poll a condition of the outside world; raises TimeoutError."""
-    async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.05)

@@ -14,12 +14,7 @@ from buffer.prompts.pool import PromptMeta
 from buffer.rules.admission import BatchSchedule, StageBatch
 from buffer.rules.books import Books
 from helpers.small_run import SmallRun
-
-
-async def until(condition: Any, seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.02)
+from helpers.waiting import until
 
 
 def bring_back(run: SmallRun, snapshot: Any, books: Books, step: int) -> None:

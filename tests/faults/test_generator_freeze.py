@@ -18,9 +18,10 @@ import pytest
 
 from actors.config import ActorsConfig
 from actors.generator.registry import FleetRegistry
+from helpers.modules import PYTHONPATH
 from helpers.small_run import SmallRun
+from helpers.waiting import wait_until
 
-PROGRAM = Path(__file__).with_name("scripted_generator.py")
 LEASE_SECONDS = 2.0
 
 
@@ -36,14 +37,14 @@ def run(tmp_path: Path) -> Iterator[SmallRun]:
 def start(run: SmallRun) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     """Starts one more generator of the run; what is left of them at the end is killed."""
     spec = run.spec(actors=ActorsConfig(groups_in_flight=4, heartbeat_seconds=0.3))
-    environment = os.environ | {"SPEC": spec.model_dump_json(), "OMP_NUM_THREADS": "1"}
+    own = {"SPEC": spec.model_dump_json(), "OMP_NUM_THREADS": "1", "PYTHONPATH": PYTHONPATH}
     processes: list[subprocess.Popen[bytes]] = []
     numbers = count()
 
     def begin() -> subprocess.Popen[bytes]:
         slot = next(numbers)
-        command = [sys.executable, str(PROGRAM), f"generator-{slot}", str(slot)]
-        processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        command = [sys.executable, "-m", "helpers.scripted_generator", f"generator-{slot}", str(slot)]
+        processes.append(subprocess.Popen(command, env=os.environ | own, start_new_session=True))
         return processes[-1]
 
     yield begin
@@ -145,10 +146,3 @@ def test_killed_at_any_moment_and_replaced(run: SmallRun, start: Any) -> None:
     assert steady.wait(60) == 0
     run.buffer.driver.end("run ended")
     assert_sound(run)
-
-
-def wait_until(condition: Callable[[], Any], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        time.sleep(0.1)

@@ -6,10 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -17,6 +15,7 @@ import pytest
 from actors.config import ActorsConfig, VllmConfig
 from actors.generator.registry import FleetRegistry
 from helpers.small_run import SmallRun
+from helpers.waiting import wait_until
 from ops.bench.tiny_model import write_tiny_model
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -54,13 +53,6 @@ def start(run: VllmRun) -> subprocess.Popen[bytes]:
 
 def family(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
-
-
-def wait_until(condition: Callable[[], Any], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        time.sleep(0.1)
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:

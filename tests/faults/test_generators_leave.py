@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import yaml
 from actors.config import ActorsConfig
 from actors.generator.registry import FleetRegistry
 from buffer.backend.embedded import connect
+from helpers.modules import PYTHONPATH
 from helpers.small_run import RULES, SmallRun
 from ops.config.loader import load_config
 from ops.records.folder import RunFolder
@@ -28,10 +30,9 @@ pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="needs prometheus: apt-get install prometheus"
 )
 
-HERE = Path(__file__).parent
 WINDOW = "6s"
 UPDATE_SECONDS = 0.5
-DEPLOYED = HERE.parents[1] / "ops/deploy/kubernetes/generators.yaml"
+DEPLOYED = Path(__file__).parents[2] / "ops/deploy/kubernetes/generators.yaml"
 
 
 class WatchedRun:
@@ -51,8 +52,9 @@ class WatchedRun:
 
     def join(self) -> None:
         """One more generator; it takes seconds to report."""
-        command = [sys.executable, str(HERE / "scripted_external.py"), "small", self.small.server.url]
-        self.generators.append(subprocess.Popen(command))
+        command = [sys.executable, "-m", "helpers.scripted_external", "small", self.small.server.url]
+        environment = os.environ | {"PYTHONPATH": PYTHONPATH}
+        self.generators.append(subprocess.Popen(command, env=environment))
 
     def send_away(self) -> None:
         """Ask all generators to leave."""

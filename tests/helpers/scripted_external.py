@@ -1,15 +1,12 @@
-"""``magicrl generator`` with a scripted engine in place of vLLM: python scripted_external.py RUN REDIS_URL
+"""``magicrl generator`` with a scripted engine for vLLM: python -m helpers.scripted_external RUN REDIS
 
-Everything else is the real thing: two processes, a slot from Redis, logs, metrics, weights, graders.
+Everything else is real: two processes, a slot from Redis, logs, metrics, weights, graders.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import zlib
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,17 +17,9 @@ from actors.generator.spec import UNANNOUNCED, GeneratorSpec, ServeMetrics, asse
 from buffer.backend.embedded import connect
 from buffer.config import RedisConfig
 from buffer.prompts.dataset import read_dataset
+from helpers.small_run import VOCABULARY, Digits, first_token
 from ops.config.schema import MetricsConfig
 from ops.run.generator_process import main
-
-VOCABULARY = 8
-
-
-class Digits:
-    """Renders any messages as three tokens."""
-
-    def render(self, messages: Any) -> np.ndarray:
-        return np.arange(1, 4, dtype=np.int32)
 
 
 async def start(spec: GeneratorSpec, name: str, slot: int, serve_metrics: ServeMetrics | None) -> Generator:
@@ -38,7 +27,7 @@ async def start(spec: GeneratorSpec, name: str, slot: int, serve_metrics: ServeM
     client = connect(spec.buffer.redis, spec.redis_url)
     if serve_metrics is not None:
         serve_metrics("generator", slot)
-    script = Script(text=lambda tokens: f"\\boxed{{{tokens[0] if tokens else ''}}}", seconds_per_token=0.001)
+    script = Script(text=first_token, seconds_per_token=0.001)
     table = np.zeros((VOCABULARY, VOCABULARY), np.float32)
     engine = ScriptedEngine(table, UNANNOUNCED, script, seed=zlib.crc32(name.encode()))
     return assemble(spec, name, slot, engine, Digits(), read_dataset(spec.data, spec.columns), client)
@@ -48,6 +37,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 3:
         main(start)
     else:
-        os.environ["PYTHONPATH"] = str(Path(__file__).parent)
         spec = join_run(sys.argv[1], RedisConfig(url=sys.argv[2]))
-        sys.exit(supervise(spec, "scripted_external", MetricsConfig().model_dump_json()))
+        sys.exit(supervise(spec, "helpers.scripted_external", MetricsConfig().model_dump_json()))

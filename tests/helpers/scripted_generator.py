@@ -1,6 +1,6 @@
-"""``magicrl generator`` with a scripted engine in place of vLLM: python scripted_generator.py RUN REDIS_URL
+"""A generator with a scripted engine in place of vLLM: python -m helpers.scripted_generator NAME SLOT
 
-Called with the run's GeneratorSpec as JSON in SPEC, and its name and slot as arguments.
+The run's GeneratorSpec is JSON in the variable SPEC.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 import os
 import sys
 import zlib
-from typing import Any
 
 import numpy as np
 
@@ -17,19 +16,13 @@ from actors.engines.scripted import Script, ScriptedEngine
 from actors.generator.spec import UNANNOUNCED, GeneratorSpec, assemble
 from buffer.backend.embedded import connect
 from buffer.prompts.dataset import read_dataset
+from helpers.small_run import VOCABULARY, Digits
 
 SCRIPT = Script(seconds_per_token=0.01, chunk_tokens=4, length=lambda random: int(random.integers(8, 40)))
 
 
-class Digits:
-    """Renders any messages as three tokens."""
-
-    def render(self, messages: Any) -> Any:
-        return np.arange(1, 4, dtype=np.int32)
-
-
 async def main(spec: GeneratorSpec, name: str, slot: int) -> None:
-    table = np.zeros((8, 8), dtype=np.float32)
+    table = np.zeros((VOCABULARY, VOCABULARY), dtype=np.float32)
     engine = ScriptedEngine(table, UNANNOUNCED, SCRIPT, seed=zlib.crc32(name.encode()))
     client = connect(spec.buffer.redis, spec.redis_url)
     generator = assemble(spec, name, slot, engine, Digits(), read_dataset(spec.data), client)
