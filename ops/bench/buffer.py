@@ -47,7 +47,7 @@ class Shape(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """What the cost of a group should not depend on."""
+    """Circumstances on which the cost of a group should not depend."""
 
     generators: int
     prompts: int

@@ -43,7 +43,7 @@ def write_model(folder: Path) -> Path:
 
 
 def ragged_groups() -> list[RolloutGroup]:
-    """Return rollouts of very different lengths, as of word problems."""
+    """Return rollouts of very different lengths, as for word problems."""
     rng = np.random.default_rng(0)
     return [
         RolloutGroup(

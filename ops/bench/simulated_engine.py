@@ -45,7 +45,7 @@ class Cluster:
 
 @dataclass
 class Group:
-    """A group in progress. version: its policy's. left: unfinished responses. tokens: of all responses."""
+    """A group in progress, started on ``version``, with ``left`` unfinished responses."""
 
     version: int
     left: int

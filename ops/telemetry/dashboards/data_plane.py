@@ -44,12 +44,12 @@ _LOSSES = [
     graph(
         "Leases issued again",
         {"again": increase("magicrl_buffer_redelivered_total")},
-        "Groups whose generator went silent past its lease.",
+        "Groups whose generator was silent until its lease ended.",
     ),
     graph(
         "Given up",
         {"{{reason}}": increase("magicrl_buffer_dead_letter_total", "reason")},
-        "Groups that could not be made or graded: something is wrong with the prompt or its grader.",
+        "Groups that could not be sampled or graded: something is wrong with the prompt or its grader.",
     ),
 ]
 
@@ -57,7 +57,7 @@ _FLOW = [
     graph(
         "Waiting at the buffer",
         {"{{side}}": rate("magicrl_buffer_blocked_seconds_total", "side")},
-        ("Seconds per second. insert: generators held back by admission; sample: learner without a batch."),
+        "Seconds per second. insert: generators wait for admission; sample: the learner waits for a batch.",
     ),
     graph(
         "Age when trained",
@@ -65,7 +65,7 @@ _FLOW = [
             "p50": quantile(0.5, "magicrl_train_staleness_seconds"),
             "p95": quantile(0.95, "magicrl_train_staleness_seconds"),
         },
-        "Seconds from a group's first version being published to the step that trains it.",
+        "Seconds from publishing a group's oldest version to the step that trains it.",
         unit="s",
     ),
     graph(
@@ -105,7 +105,7 @@ _REDIS_AND_BODIES = [
 DATA_PLANE = page(
     "magicrl-data-plane",
     "magicrl / Data plane",
-    "Groups between generators and learner, and the Redis that holds them.",
+    "Groups between generators and learner, and the Redis in which they are.",
     {
         "Buffer": _BUFFER,
         "Losses": _LOSSES,

@@ -1,4 +1,4 @@
-"""Fleet: each generator's lag, speed and idleness, the weights' way to it, and the devices."""
+"""Fleet: lag, speed and idleness of each generator, publishing and loading of weights, and devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GENERATORS = [
     graph(
         "Generators by state",
         {"{{state}}": gauge("magicrl_gen_actors")},
-        "Dead ones are replaced; a rising count that stays says why in the log.",
+        "Dead generators are replaced; if their number stays high, their log gives the reason.",
         stack=True,
     ),
     listing(
@@ -33,7 +33,7 @@ _GENERATORS = [
     graph(
         "Restarts",
         {"{{reason}}": increase("magicrl_gen_actor_restarts_total", "reason")},
-        "Generators begun in the place of a lost one.",
+        "Generators started in place of a lost one.",
     ),
 ]
 
@@ -66,7 +66,7 @@ _LOAD = [
     graph(
         "Idle by cause",
         {"{{actor}} {{cause}}": rate("magicrl_gen_idle_seconds_total", "actor", "cause")},
-        "Share of the time. sync: loading weights; backpressure: admission holds new groups back.",
+        "Share of the time. sync: loading weights; backpressure: admission starts no new groups.",
         unit="percentunit",
     ),
     graph(
@@ -150,7 +150,7 @@ _ENGINES_AND_DEVICES = [
 FLEET = page(
     "magicrl-fleet",
     "magicrl / Fleet",
-    "Generators one by one, and the weights they are sent.",
+    "Each generator, and the weights on their way to it.",
     {
         "Generators": _GENERATORS,
         "Sampling": _SAMPLING,

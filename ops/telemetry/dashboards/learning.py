@@ -61,7 +61,7 @@ _UPDATE = [
             "policy loss": gauge("magicrl_learner_policy_loss"),
             "non-finite steps": increase("magicrl_learner_nonfinite_total"),
         },
-        "The loss's value says little in policy gradients; a skipped step says much.",
+        "The value of a policy-gradient loss means little; every skipped step matters.",
     ),
 ]
 
@@ -99,7 +99,7 @@ _LENGTH = [
     graph(
         "Length by outcome",
         {"{{outcome}}": mean("magicrl_rollout_response_tokens", "outcome")},
-        "Mean tokens. Wrong answers growing alone: the model rambles when it is lost.",
+        "Mean tokens. If only wrong answers grow, the model rambles when it does not know the answer.",
     ),
     graph(
         "Length with reflection",
@@ -109,7 +109,7 @@ _LENGTH = [
     graph(
         "Length p95",
         {"{{outcome}}": quantile(0.95, "magicrl_rollout_response_tokens", "outcome")},
-        "Read off buckets; near the limit means truncation.",
+        "Estimated from buckets; near the limit responses are truncated.",
     ),
     graph(
         "Truncated",
@@ -153,7 +153,7 @@ _FORM = [
     graph(
         "Format failures",
         {"{{kind}}": rate("magicrl_rollout_format_failures_total", "kind")},
-        "Responses per second without a gradable answer, by what is missing.",
+        "Responses per second without a gradable answer, by the missing part.",
         stack=True,
     ),
     graph(
@@ -181,7 +181,7 @@ _FORM = [
 LEARNING = page(
     "magicrl-learning",
     "magicrl / Learning health",
-    "What the update does to the policy, and what the policy does to its answers.",
+    "The effect of the updates on the policy, and of the policy on its answers.",
     {
         "Entropy": _ENTROPY,
         "Update": _UPDATE,

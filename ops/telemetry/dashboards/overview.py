@@ -62,7 +62,7 @@ _LEARNING = [
             "entropy": gauge("magicrl_learner_entropy_nats"),
             "target": gauge("magicrl_reference", 'name="entropy_target"'),
         },
-        "Nats per token, estimated over the batch. The controller pushes back below the target.",
+        "Nats per token, estimated over the batch. The controller raises it below the target.",
     ),
 ]
 
@@ -74,7 +74,7 @@ _FRESHNESS_AND_BALANCE = [
             "mean": mean("magicrl_train_staleness_versions"),
             "bound": gauge("magicrl_reference", 'name="max_staleness"'),
         },
-        "Learner step minus the step of a trained group's oldest token. p95 is read off buckets.",
+        "Learner step minus the step of a trained group's oldest token. p95 is estimated from buckets.",
     ),
     graph(
         "Who waits",
@@ -126,7 +126,7 @@ _THROUGHPUT_AND_ALARMS = [
 OVERVIEW = page(
     "magicrl-overview",
     "magicrl / Overview",
-    "One screen for the whole loop; the other three dashboards explain what is seen here.",
+    "One screen for the whole loop; the other three dashboards have the details.",
     {
         "Now": _NOW,
         "Learning": _LEARNING,

@@ -26,7 +26,7 @@ PHASE_SECONDS = Histogram(
     buckets=SECONDS_BUCKETS,
 )
 TOKENS = Counter("magicrl_learner_tokens_total", "Response tokens that entered the loss.")
-CONSUMED = Counter("magicrl_buffer_consumed_total", "Groups trained, those of undone steps too.")
+CONSUMED = Counter("magicrl_buffer_consumed_total", "Groups trained, repeated steps included.")
 POLICY_LOSS = Gauge("magicrl_learner_policy_loss", "Policy term of the loss, mean over response tokens.")
 LOSS_SHARE = Gauge("magicrl_learner_loss_share_ratio", "Size of a term over the sum of all sizes.", ["term"])
 ENTROPY = Gauge("magicrl_learner_entropy_nats", "Entropy e_k that the controller used, nats per token.")

@@ -33,7 +33,7 @@ class RunMetrics:
     def __init__(
         self, config: Config, connect: Callable[[], redis.Redis], buffer: RolloutBuffer, folder: RunFolder
     ) -> None:
-        """``connect`` opens a connection to the run's Redis, in this process or, pickled, in another one."""
+        """``connect`` opens a connection to the run's Redis; it is picklable, for use in other processes."""
         self.live = LiveMetrics(buffer)
         self.endpoint = MetricsEndpoint(
             config.run.name, connect, **config.metrics.model_dump(exclude={"port"})

@@ -18,7 +18,7 @@ PEAK_FLOPS: Mapping[str, float] = {
 """Dense bfloat16 operations per second of a device (NVIDIA's data sheets), by Ray's accelerator type."""
 
 BYTES_PER_WEIGHT = 2
-"""Model folders hold bfloat16 weights."""
+"""Size of a bfloat16 weight in a model folder."""
 FORWARD_AND_BACKWARD = 6
 """Operations per parameter and token without attention (Kaplan et al., arXiv 2001.08361, section 2.1)."""
 
