@@ -17,6 +17,7 @@ from learner.recipe.advantage import batch_advantages
 from learner.recipe.entropy import sampled_entropy
 from learner.recipe.plan import StepPlan, plan_step
 from learner.recipe.schedule import Schedule
+from learner.recipe.stats import StepStats
 from learner.timer import PhaseTimer
 
 POLL_SECONDS = 0.5
@@ -130,3 +131,12 @@ class BatchPlanner:
                 raise StalenessViolated(
                     f"group {group.id} of stage {group.stage} at step {step} of stage {stage}"
                 )
+
+
+def check_on_policy(stats: StepStats, max_staleness: int) -> None:
+    """Raise StalenessViolated if max_staleness is 0 and older weights sampled some of the tokens."""
+    if max_staleness == 0 and stats.fresh != stats.tokens:
+        raise StalenessViolated(
+            f"max_staleness 0, but {stats.tokens - stats.fresh} of {stats.tokens} tokens "
+            "were not sampled by the version that was trained"
+        )

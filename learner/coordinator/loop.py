@@ -21,7 +21,7 @@ from buffer.weights.base import Published, StoreUnavailable
 from learner.checkpoint.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from learner.checkpoint.lineages import largest_lineage, record_lineage
 from learner.coordinator.checkpointer import Checkpointer
-from learner.coordinator.claims import Batch, BatchPlanner, StalenessViolated
+from learner.coordinator.claims import Batch, BatchPlanner, check_on_policy
 from learner.coordinator.hooks import LearnerHooks
 from learner.coordinator.nonfinite import dump_groups, stop_if_too_many
 from learner.coordinator.rank_group import OutOfMemory, RankDied, RankGroup
@@ -112,7 +112,7 @@ class Learner:
             return False
         self._hooks.on_phase("update")
         stats = self._ranks.update(batch.plan)
-        self._check_on_policy(stats)
+        check_on_policy(stats, self._buffer.state.config.max_staleness)
         if not stats.applied:
             self._dump_nonfinite_batch(batch)
         entropy = self.state.entropy.advance(batch.controller.entropy, stats.entropy, config.entropy)
@@ -134,13 +134,6 @@ class Learner:
         if stage != self._sampled_stage:
             self._hooks.on_stage(stage)
             self._sampled_stage = stage
-
-    def _check_on_policy(self, stats: StepStats) -> None:
-        if self._buffer.state.config.max_staleness == 0 and stats.fresh != stats.tokens:
-            raise StalenessViolated(
-                f"max_staleness 0, but {stats.tokens - stats.fresh} of {stats.tokens} tokens "
-                "were not sampled by the version that was trained"
-            )
 
     def _publish_and_commit(self, claim: Claim) -> Published:
         self._hooks.on_phase("publish")

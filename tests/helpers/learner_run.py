@@ -31,6 +31,8 @@ from learner.recipe.schedule import Schedule
 from ops.config.derived import prompt_rules
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from learner.coordinator.rank_group import RankGroup
 
 RUN = "run"
@@ -118,6 +120,14 @@ class LearnerRun(LearnerHooks):
             checkpoints=self.checkpoints,
             hooks=self,
         )
+
+    def published(self) -> dict[str, Tensor]:
+        """Return the newest published weights."""
+        from safetensors.torch import load_file
+
+        with self.connections.weights().fetch() as fetched:
+            files = sorted(fetched.path.glob("*.safetensors"))
+            return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
     def on_phase(self, phase: Phase) -> None:
         self.at_phase(phase)

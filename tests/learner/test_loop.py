@@ -12,6 +12,7 @@ import torch
 
 from buffer.records.versions import PolicyVersion
 from helpers.learner_run import MakeRun, pass_rate
+from helpers.local_ranks import LocalRanks
 from helpers.ragged_groups import overflowing
 from learner.config import CheckpointConfig, EntropyConfig, LearnerConfig
 from learner.coordinator.claims import LearnerStarved
@@ -167,11 +168,12 @@ def test_steps_whose_gradient_is_not_finite_are_skipped_kept_and_end_the_run(mak
     learner.begin()
     run.alter = overflowing
     run.feed()
-    before = {name: weight.clone() for name, weight in learner._ranks.rank._engine.weights()}
+    before = run.published()
     with pytest.raises(NonFinite, match="2 steps in a row up to 1"):
         learner.run(5, NEVER)
     assert [report.applied for report in run.reports] == [False, False]
-    assert all(torch.equal(weight, before[name]) for name, weight in learner._ranks.rank._engine.weights())
+    assert run.connections.weights().versions()[-1] == PolicyVersion(1, 2)
+    assert all(torch.equal(weight, before[name]) for name, weight in run.published().items())
     assert all(len(list((run.folder / "nonfinite" / f"1.{k}").glob("*.group"))) == 3 for k in (0, 1))
     json.dumps(run.reports[-1].as_dict(), allow_nan=False)
     assert learner.state.skipped == 2
@@ -206,11 +208,12 @@ def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(
     from learner.coordinator.rank_group import OutOfMemory
 
     run = make_run(schedule())
-    learner = run.learner()
+    ranks = LocalRanks(run.spec())
+    learner = run.learner(ranks)
     real, limit = DeepSpeedEngine.forward_backward, 9000
 
     def tight(self, batch, objective, tokens):
-        if self._config.token_budget > limit:
+        if ranks.config.token_budget > limit:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(self, batch, objective, tokens)
 
@@ -218,7 +221,7 @@ def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(
     learner.begin()
     run.feed()
     learner.run(1, NEVER)
-    assert learner._ranks.config.token_budget == 8192
+    assert ranks.config.token_budget == 8192
     assert [report.version for report in run.reports] == ["2.0"]
     limit = 0
     with pytest.raises(OutOfMemory, match=r"micro-batch of \d+ x \d+ tokens.*lower learner.token_budget"):
