@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rewards.code.sandbox.cgroup import descendants
 from rewards.config import MathConfig, RewardsConfig
 from rewards.pool import worker_process
 from rewards.pool.pool import GraderPool
@@ -20,14 +21,6 @@ from rewards.reward import Problem, Score
 
 def _right(number: int) -> tuple[Problem, str]:
     return Problem("math", str(number)), f"\\boxed{{{number}}}"
-
-
-def _children(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_children(int(child))]
-    return found
 
 
 @pytest.fixture
@@ -40,7 +33,7 @@ def graders() -> Callable[[], list[int]]:
 def _graders() -> list[int]:
     command = worker_process.__name__.encode()
     alive = []
-    for pid in _children(os.getpid()):
+    for pid in descendants(os.getpid()):
         try:
             if command in Path(f"/proc/{pid}/cmdline").read_bytes():
                 alive.append(pid)
@@ -194,14 +187,14 @@ def test_closing_does_not_wait_for_what_is_left(graders: Callable[[], list[int]]
     pool = GraderPool(RewardsConfig(workers=1, math=MathConfig(deadline_seconds=60)))
     pool.score_many([_right(0)])
     os.kill(graders()[1], signal.SIGSTOP)
-    results: list[Score] = []
-    asking = threading.Thread(target=lambda: results.extend(pool.score_many([_right(k) for k in range(5)])))
-    asking.start()
-    while not pool._busy:
-        threading.Event().wait(0.01)
-    pool.close()
-    asking.join(timeout=20)
-    assert [score.verdict for score in results] == ["error"] * 5
+
+    async def main() -> list[Score]:
+        asked = [asyncio.create_task(pool.score(*_right(k))) for k in range(5)]
+        await asyncio.sleep(0)  # all are in the pool's queue
+        await asyncio.to_thread(pool.close)
+        return await asyncio.gather(*asked)
+
+    assert [score.verdict for score in asyncio.run(main())] == ["error"] * 5
 
 
 def test_closing_leaves_no_process(graders: Callable[[], list[int]]) -> None:

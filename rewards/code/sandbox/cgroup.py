@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from rewards.config import CodeConfig
@@ -89,17 +90,18 @@ def descendants(pid: int) -> list[int]:
     """Return the process ids of all descendants; some may have ended meanwhile."""
     found, queue = [], [pid]
     while queue:
-        parent = queue.pop()
-        try:
-            children = [
-                int(child)
-                for task in Path(f"/proc/{parent}/task").iterdir()
-                for child in (task / "children").read_text().split()
-            ]
-        except OSError:
-            continue
+        children = _children(queue.pop())
         found += children
         queue += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):  # the process has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # the thread has ended, and another one is the parent of its children
+                found += map(int, (task / "children").read_text().split())
     return found
 
 
