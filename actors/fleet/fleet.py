@@ -119,7 +119,7 @@ class Fleet:
         self._raise_if_exhausted()
 
     def _raise_if_exhausted(self) -> None:
-        """Do not raise while external generators serve, nor at a target of 0: the learner waits for them."""
+        """Raise GeneratorDied, unless a generator of the fleet or an external one may still serve."""
         reason = self._slots.exhausted_reason(range(self._target))
         if reason is not None and not self._handles and not self._registry.reports():
             raise GeneratorDied(reason)

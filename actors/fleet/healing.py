@@ -6,11 +6,11 @@
     leases       released when the failure is seen, and again for KILL_SETTLE_SECONDS
 
 How the numbers relate (HealingConfig): stuck_seconds is above the longest honest silence (a weights switch, a
-first decode step) and many times heartbeat_seconds, so that one missed beat is no death. Pauses double
-because a cause that outlives one restart (a full GPU, a bad folder) rarely ends within a second: with 5
-failures and a first pause of 1 s, a hopeless slot is given up after 15 s of pauses plus 5 starts.
-healthy_seconds is above the longest pause, so that a slot which alternates between serving briefly and dying
-is given up too.
+first decode step), many times heartbeat_seconds, so that one missed beat is no death, and longer than
+buffer.lease_seconds: the groups of a silent generator move first, then it is killed. Pauses double because a
+cause that outlives one restart (a full GPU, a bad folder) rarely ends within a second: with 5 failures and a
+first pause of 1 s, a hopeless slot is given up after 15 s of pauses plus 5 starts. healthy_seconds is above
+the longest pause, so that a slot which alternates between serving briefly and dying is given up too.
 """
 
 from __future__ import annotations
