@@ -44,7 +44,8 @@ class FleetSupervisor:
         self._waited_seconds = waited_seconds
         self._on_poll = on_poll
         self._poll_seconds = poll_seconds
-        self._end = threading.Event()
+        self._wake = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(target=self._supervise, name="fleet-supervisor", daemon=True)
         self._first: dict[str, Mapping[str, Any]] = {}
         self._failure: Exception | None = None
@@ -58,10 +59,15 @@ class FleetSupervisor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end.set()
+        self._ended = True
+        self._wake.set()
         self._thread.join(timeout=JOIN_SECONDS)
         if error is None and self._failure is not None:
             raise self._failure
+
+    def poll_soon(self) -> None:
+        """Poll at once instead of after the rest of the pause."""
+        self._wake.set()
 
     def totals(self) -> dict[str, float]:
         """Return tokens, tokens per second and share of time without a running request, in this block."""
@@ -79,7 +85,11 @@ class FleetSupervisor:
         }
 
     def _supervise(self) -> None:
-        while not self._end.wait(self._poll_seconds):
+        while True:
+            self._wake.wait(self._poll_seconds)
+            self._wake.clear()
+            if self._ended:
+                return
             try:
                 self._fleet.check()
                 self._fleet.autoscale(self._waited_seconds())

@@ -166,7 +166,7 @@ class Run:
         buffer_supervisor = BufferSupervisor(self._session.buffer, self._stop.set)
         learner = self._learner(parts)
         with fleet_supervisor, buffer_supervisor:
-            self._train(learner, checkpoint, buffer_supervisor, parts.benchmarks)
+            self._train(learner, checkpoint, parts.benchmarks, fleet_supervisor, buffer_supervisor)
             self._buffer.books()  # remembered for the summary, should Redis be gone by then
             if learner.version.step == self._config.run.steps:
                 self._evaluation.measure_last(parts.benchmarks, parts.fleet, learner.version, self._stop)
@@ -204,19 +204,21 @@ class Run:
         self,
         learner: Learner,
         checkpoint: Checkpoint | None,
-        supervisor: BufferSupervisor,
         benchmarks: LiveEvaluation,
+        fleet_supervisor: FleetSupervisor,
+        buffer_supervisor: BufferSupervisor,
     ) -> None:
         """Train to the last step; if Redis loses the run, restore it from the newest checkpoint and retry."""
         for restore in range(REDIS_RESTORES + 1):
             try:
                 if restore:
                     checkpoint = self._checkpoints.newest()
-                    self._buffer.open(checkpoint, supervisor.books)
+                    self._buffer.open(checkpoint, buffer_supervisor.books)
                 version = learner.begin(checkpoint, self._stop)
                 self._metrics.begin_lineage(version)
                 if version.step > self._evaluation.measured_step:
                     benchmarks.reached(version)
+                    fleet_supervisor.poll_soon()  # before the first step makes a newer version
                 return learner.run(self._config.run.steps, self._stop)
             except Lost as error:
                 left = REDIS_RESTORES - restore

@@ -40,14 +40,14 @@ class Fleet:
 class Supervised:
     """A supervisor of a fake fleet, and what it called."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, poll_seconds: float = 0.01) -> None:
         self.stop_run, self.polled = threading.Event(), threading.Semaphore(0)
         self.supervisor = FleetSupervisor(
             fleet,  # type: ignore[arg-type]
             self.stop_run,
             waited_seconds=lambda: 7.0,
             on_poll=self.polled.release,
-            poll_seconds=0.01,
+            poll_seconds=poll_seconds,
         )
 
     def wait_for_polls(self, count: int) -> None:
@@ -90,3 +90,10 @@ def test_an_error_of_the_block_comes_before_that_of_the_fleet() -> None:
 
     with pytest.raises(ValueError, match="of the block"):
         fail()
+
+
+def test_it_polls_at_once_when_it_is_asked_to() -> None:
+    supervised = Supervised(Fleet(), poll_seconds=1000.0)
+    with supervised.supervisor as supervisor:
+        supervisor.poll_soon()
+        supervised.wait_for_polls(1)
