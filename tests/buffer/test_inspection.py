@@ -1,4 +1,4 @@
-"""A person's view: the commands, the users by role, and a run taken away whole."""
+"""Inspecting a run's buffer from the command line; deleting a run."""
 
 from __future__ import annotations
 
@@ -13,34 +13,15 @@ import redis
 import yaml
 from typer.testing import CliRunner
 
-from buffer.backend.acl import LIMITS, ROLES, acl_rules
-from buffer.backend.embedded import EmbeddedRedis, connect
-from buffer.config import RedisConfig
-from buffer.prompts.pool import PromptPool
-from buffer.records.versions import PolicyVersion
+from buffer.backend.embedded import EmbeddedRedis
 from buffer.store.inspection import RunInspector, purge, runs
-from buffer.store.learner_side import Claim
-from buffer.store.rollout_buffer import RolloutBuffer
-from buffer.store.run_state import RunState
-from helpers.buffer_world import MakeWorld, World, leased_group
+from helpers.buffer_world import MakeWorld, World
 from ops.commands.observe.buffer import app
 from ops.config.loader import load_config
 from ops.config.schema import ConfigError
 from ops.run import buffer_supervisor
 
 Ask = Callable[..., Any]
-
-
-@pytest.fixture
-def played(make_world: MakeWorld) -> World:
-    """A run with a group in every place."""
-    world = make_world(batch=2)
-    leases = world.start(4)
-    world.generator.reject(leases[0], leased_group(leases[0], (0, 0)).summary)
-    world.finish(leases[1:])
-    assert isinstance(world.learner.claim(1, 0), Claim)
-    world.generator.heartbeat("g0", {world.start(1)[0].group: 123})
-    return world
 
 
 @pytest.fixture
@@ -122,56 +103,3 @@ def test_the_name_of_a_run_is_no_pattern(client: redis.Redis) -> None:
 def test_a_run_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match="no-such-run: no run of that name or folder"):
         CliRunner().invoke(app, ["stats", "no-such-run"], catch_exceptions=False)
-
-
-@pytest.fixture
-def as_role(played: World, redis_server: EmbeddedRedis) -> Iterator[Callable[[str], redis.Redis]]:
-    client = played.client
-    for role in ROLES:
-        client.execute_command(*acl_rules(played.state.run, role, "s3cret").split(" "))
-
-    def login(role: str) -> redis.Redis:
-        return connect(RedisConfig(username=f"magicrl-{role}", password="s3cret"), redis_server.url)
-
-    yield login
-    for role in ROLES:
-        client.acl_deluser(f"magicrl-{role}")
-
-
-def test_each_role_can_do_its_work(played: World, as_role: Callable[[str], redis.Redis]) -> None:
-    run, config = played.state.run, played.state.config
-    generator, trainer = as_role("generator"), RolloutBuffer(as_role("learner"), run, config)
-    buffer, pool = RolloutBuffer(generator, run, config), PromptPool(generator, run, config)
-    assert buffer.generator.release("g0") == 1
-    leases = pool.lease("g1", PolicyVersion(1, 0), 1).leases
-    assert buffer.generator.heartbeat("g1", {lease.group: 1 for lease in leases}) == []
-    assert all(buffer.generator.push(lease, leased_group(lease)).accepted for lease in leases)
-    buffer.state.wait(0.01)
-    trainer.learner.commit(1, 0)
-    assert trainer.learner.begin_lineage(1, 1).number == 2
-    trainer.learner.announce(PolicyVersion(2, 1))
-    assert not trainer.driver.incumbent_lives(0.01)
-    trainer.driver.stop("enough")
-    observer = as_role("observer")
-    assert RunState(observer, run, config).books().balanced
-    assert len(list(RunInspector(observer, run).groups())) > 0
-
-
-def test_each_role_is_kept_from_the_rest(played: World, as_role: Callable[[str], redis.Redis]) -> None:
-    run, config = played.state.run, played.state.config
-    generator, observer = as_role("generator"), as_role("observer")
-    for forbidden in (
-        lambda: RolloutBuffer(generator, run, config).learner.claim(1, 1),
-        lambda: RolloutBuffer(generator, run, config).learner.begin_lineage(1, 0),
-        lambda: RolloutBuffer(observer, run, config).driver.stop("no"),
-        lambda: generator.set("magicrl:{another}:body:0.0.0", b""),
-        lambda: generator.flushall(),
-        lambda: generator.config_get("*"),
-        lambda: generator.eval("return 1", 0),
-        lambda: generator.function_load("#!lua name=x\n"),
-        lambda: observer.set(f"magicrl:{{{run}}}:control", 1),
-        lambda: observer.get("magicrl:{another}:control"),
-    ):
-        with pytest.raises(redis.exceptions.NoPermissionError):
-            forbidden()
-    assert "cannot prevent" in LIMITS

@@ -135,3 +135,13 @@ def _rollout(rng: np.random.Generator, reward: float, spans: Spans) -> Rollout:
         reward=reward,
         verdict="correct" if reward > 0.5 else "wrong",
     )
+
+
+def draw_all(world: World, n: int, rewards: tuple[float, ...] = (0.0, 1.0)) -> list[tuple[int, int]]:
+    """Leases and ends n groups, one at a time; (epoch, prompt) of each."""
+    drawn = []
+    for _ in range(n):
+        lease = world.start(1)[0]
+        world.generator.reject(lease, leased_group(lease, rewards).summary)
+        drawn.append((lease.group.epoch, lease.group.prompt))
+    return drawn

