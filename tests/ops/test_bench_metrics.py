@@ -1,4 +1,4 @@
-"""The bench of measuring: every part of the cost is in the share."""
+"""The benchmark of measuring: every part of the cost is in the share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_share_is_that_of_a_recorded_step(tmp_path: Path, monkeypatch: pytes
     assert all(value > 0 for value in figures.values())
 
 
-def test_without_a_run_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_run_the_error_names_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="magicrl quickstart first"):
         bench.run()

@@ -144,7 +144,7 @@ def changes(
     return [one.change for one in Grafana(server.url + server.prefix, TOKEN).push(documents, folder)]
 
 
-def test_push_creates_then_leaves_alone(grafana: FakeGrafana) -> None:
+def test_push_creates_and_a_second_push_changes_nothing(grafana: FakeGrafana) -> None:
     assert changes(grafana) == ["created"] * 4
     assert list(grafana.folders) == ["magicrl"]
     assert {entry["meta"]["folderUid"] for entry in grafana.dashboards.values()} == {"magicrl"}
@@ -159,7 +159,7 @@ def test_push_updates_what_differs(grafana: FakeGrafana) -> None:
     assert grafana.dashboards["magicrl-fleet"]["dashboard"]["title"] == "magicrl / Fleet"
 
 
-def test_push_brings_a_moved_dashboard_back(grafana: FakeGrafana) -> None:
+def test_push_moves_a_dashboard_back_to_its_folder(grafana: FakeGrafana) -> None:
     changes(grafana)
     grafana.dashboards["magicrl-fleet"]["meta"]["folderUid"] = ""
     assert changes(grafana)[3] == "updated"
@@ -170,7 +170,7 @@ def test_push_below_a_path(grafana: FakeGrafana) -> None:
     assert changes(grafana) == ["created"] * 4
 
 
-def test_a_wrong_token_says_what_to_do(grafana: FakeGrafana) -> None:
+def test_the_error_of_a_wrong_token_names_the_fix(grafana: FakeGrafana) -> None:
     grafana.token = "another"
     with pytest.raises(GrafanaError, match="refused the token; make a service account token"):
         changes(grafana)
@@ -182,7 +182,7 @@ def test_a_viewer_may_not_write(grafana: FakeGrafana) -> None:
         changes(grafana)
 
 
-def test_a_refusal_is_passed_on(grafana: FakeGrafana) -> None:
+def test_the_server_s_refusal_is_in_the_error(grafana: FakeGrafana) -> None:
     with pytest.raises(GrafanaError, match=r"400.*title cannot be empty"):
         changes(grafana, [DOCUMENTS[0] | {"title": ""}])
 
@@ -196,7 +196,7 @@ def test_grafana_down(grafana: FakeGrafana) -> None:
 
 
 @pytest.mark.parametrize("url", ["grafana.example.org", "ftp://x", "http://"])
-def test_an_address_that_is_none(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(GrafanaError, match="must look like"):
         Grafana(url, TOKEN)
 

@@ -1,4 +1,4 @@
-"""Logs say where they come from, and never show a secret."""
+"""Logs: the context of each line, the two formats, and no secrets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ thread.join()
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, object]], str]:
-    """What a process wrote into its file, by event, and on its terminal."""
+    """Return what a process wrote into its file, by event, and on its terminal."""
     folder = tmp_path_factory.mktemp("my") / "my_run/logs"
     done = subprocess.run(
         [sys.executable, "-c", PROCESS, str(folder)], capture_output=True, text=True, timeout=60, check=True
@@ -72,16 +72,18 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[st
     return {str(line["event"]): line for line in lines}, done.stderr
 
 
-def test_each_line_says_where_it_comes_from(written: tuple[dict[str, dict[str, object]], str]) -> None:
+def test_each_line_has_the_context_of_its_process(written: tuple[dict[str, dict[str, object]], str]) -> None:
     records, _ = written
     for event in ("started", "lost", "chatter"):
         line = records[event]
         assert (line["run"], line["role"], line["version"], line["step"]) == ("my_run", "driver", "2.7", 7)
     assert records["started"]["port"] == 3
-    assert records["stage begins"]["step"] == 9, "an event's own step goes before the process's"
+    assert records["stage begins"]["step"] == 9, "an event's own step wins over the process's"
 
 
-def test_the_terminal_is_for_people(written: tuple[dict[str, dict[str, object]], str]) -> None:
+def test_the_terminal_shows_our_events_and_errors_of_others_without_context(
+    written: tuple[dict[str, dict[str, object]], str],
+) -> None:
     _, terminal = written
     assert "started" in terminal
     assert "my_run" not in terminal
@@ -89,7 +91,7 @@ def test_the_terminal_is_for_people(written: tuple[dict[str, dict[str, object]],
     assert "is dead" in terminal
 
 
-def test_nothing_that_is_written_shows_a_secret(written: tuple[dict[str, dict[str, object]], str]) -> None:
+def test_no_output_shows_a_secret(written: tuple[dict[str, dict[str, object]], str]) -> None:
     records, terminal = written
     assert "OSError: redis://:***@host is away" in str(records["lost"]["exception"])
     assert "hunter2" not in terminal + json.dumps(records)
