@@ -15,6 +15,7 @@ from actors.sampling.rendering import PromptTooLong
 from buffer.prompts.pool import Lease
 from buffer.records.rollout import RolloutGroup
 from buffer.rules.books import DropReason
+from buffer.rules.places import Place
 from buffer.store.generator_side import GeneratorBuffer
 
 log = structlog.get_logger()
@@ -68,7 +69,7 @@ class GroupRunner:
             outcome = "grading error"
         elif not environment.selection(group.summary, rules.truncation_mask):
             await in_thread(self._buffer.reject, lease, group.summary)
-            outcome = "rejected"
+            outcome = Place.REJECTED.value
         else:
             pushed = await in_thread(self._buffer.push, lease, group)
             outcome = pushed.reason if pushed.outcome == "refused" else pushed.outcome

@@ -8,8 +8,7 @@ class BufferRefusal(RuntimeError):
 
 
 class Lost(BufferRefusal):
-    """This Redis does not have the run's state (any more): restore a checkpoint, or wait until it is
-    restored."""
+    """This Redis does not have the run's state (any more): restore it, or wait until it is restored."""
 
 
 class Fenced(BufferRefusal):

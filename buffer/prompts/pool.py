@@ -156,10 +156,11 @@ class PromptPool:
         self._state().write(content)
 
     def enter_stage(self, rules: PromptRules, rows: Iterable[PromptMeta]) -> dict[str, int] | None:
-        """Draw by ``rules`` from the next lease on; returns how many prompts moved, None if they apply.
+        """Draw by ``rules`` from the next lease on; returns how many prompts moved.
 
         Filters all of ``rows`` by pass rate, wakes the resting ones and begins an epoch with the stage's
-        mixture. Call it before a generator may lease for the stage; an interrupted call can be repeated.
+        mixture; returns None if the rules apply already. Call it before a generator may lease for the
+        stage; an interrupted call can be repeated.
         """
         if self._rules_in_force() == str(rules):
             return None

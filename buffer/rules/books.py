@@ -65,8 +65,7 @@ class Books:
         return self.started == self.placed
 
     def counts(self) -> dict[str, int]:
-        """Return all of it, flat and JSON-able: started, the places, ``dropped:<reason>``,
-        ``dropped_tokens:<reason>``, counters."""
+        """Return everything, flat and JSON-able, with the keys that ``books_from_counts`` reads."""
         reasons = {f"dropped:{reason}": number for reason, number in self.dropped.items()}
         tokens = {f"dropped_tokens:{reason}": number for reason, number in self.dropped_tokens.items()}
         return self._without_dropped() | reasons | tokens | dict(self.counters)

@@ -27,10 +27,10 @@ class DriverBuffer:
         self._monitor = LeaseMonitor(state.config.lease_seconds)
 
     def open_or_create(self, schedule: BatchSchedule) -> bool:
-        """Load the functions and record the run's rules; returns whether Redis knew the run. Comes before
-        all else.
+        """Load the functions and record the run's rules; returns whether Redis knew the run.
 
-        Raises ValueError if the server's memory limit is below the worst case of the batches in flight.
+        Comes before all else. Raises ValueError if the server's memory limit is below the worst case of the
+        batches in flight.
         """
         self._check_memory(schedule)
         self._functions.retry_while_unreachable(lambda: load_library(self.state.client), "function load")
@@ -76,8 +76,7 @@ class DriverBuffer:
         return bool(self._functions.call("restore", life, len(rows) // 2, *rows, *pairs))
 
     def incumbent_lives(self, seconds: float) -> bool:
-        """Return whether some learner of this run gives a sign of life within ``seconds``, by this machine's
-        clock."""
+        """Return whether a learner of this run gives a sign of life within ``seconds`` from now."""
         before = self.state.learner_beats()
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -91,10 +90,9 @@ class DriverBuffer:
         return active_leases(self._functions)
 
     def reap(self, now: float) -> list[ActiveLease]:
-        """Take back and return the leases without progress; called every few seconds by one thread of the
-        run.
+        """Take back and return the leases without progress; their groups are leased again.
 
-        ``now``: that thread's monotonic clock, seconds. The groups keep their places and are leased again.
+        Called every few seconds by one thread of the run. ``now``: that thread's monotonic clock, seconds.
         """
         lost = self._monitor.expired(self.leases(), now)
         lose_leases(self._functions, lost)

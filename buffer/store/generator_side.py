@@ -48,8 +48,7 @@ class PushResult:
 
 @dataclass(frozen=True, slots=True)
 class EncodedGroup:
-    """A finished group ready to be sent: its body's key and bytes, its packed report, and the incarnation
-    of the run that leased it."""
+    """A finished group ready to be sent. ``incarnation``: that of the run which leased it."""
 
     name: str
     key: str
@@ -59,8 +58,7 @@ class EncodedGroup:
 
 
 class GeneratorBuffer:
-    """What a generator does with the groups it leased. Thread-safe; every call may be repeated after a lost
-    reply."""
+    """What a generator does with its groups. Thread-safe; every call may be repeated after a lost reply."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -166,10 +164,9 @@ class GeneratorBuffer:
         self._functions.call("drop", *arguments, incarnation=lease.incarnation)
 
     def heartbeat(self, actor: str, progress: Mapping[GroupId, int]) -> list[GroupId]:
-        """Report all groups that ``actor`` works on, each with a number that grows with its progress (tokens
-        sampled).
+        """Report the progress (tokens sampled) of all groups of ``actor``; returns those whose lease it lost.
 
-        Returns those whose lease it lost: abort them and forget their leases. If Redis lost the run, all.
+        Abort those and forget their leases. If Redis lost the run, all leases are lost.
         """
         pairs: list[Argument] = [part for group, tokens in progress.items() for part in (str(group), tokens)]
         for _ in range(2):  # the second time to the run that Redis has by now

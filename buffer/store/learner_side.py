@@ -80,8 +80,7 @@ class LearnerBuffer:
         self._announced = ""
 
     def begin_lineage(self, parent: int, fork_step: int, floor: int = 0) -> Lineage:
-        """Begin a learner's life at ``fork_step`` of ``parent`` (0, 0 for a run's first), undoing what came
-        after.
+        """Begin a lineage at ``fork_step`` of ``parent`` (0, 0 for a run's first); undoes what came after.
 
         ``floor``: the largest lineage number known outside Redis. Every older learner is fenced from now on.
         """
@@ -111,8 +110,7 @@ class LearnerBuffer:
         self._announced = str(version)
 
     def recently_trained(self) -> dict[str, list[str]]:
-        """Return the ids trained in each of the last max_staleness + 1 steps, JSON-able, for the
-        checkpoint."""
+        """Return the ids trained in each of the last max_staleness + 1 steps, JSON-able, for a checkpoint."""
         return {str(step): list(groups) for step, groups in sorted(self._trained.items())}
 
     def remember_trained(self, trained: Mapping[str, Sequence[str]]) -> None:
@@ -141,8 +139,7 @@ class LearnerBuffer:
             self._unclaim(lineage, step, invalid)
 
     def _invalid(self, rows: Sequence[_Row]) -> dict[str, str]:
-        """Return claimed groups that must not be trained, with their end: trained already (which Redis
-        forgot), or unreadable."""
+        """Return how claimed groups end that must not be trained: trained already, or unreadable."""
         trained = {group for groups in self._trained.values() for group in groups}
         again = {name: Place.TRAINED for name, _, _ in rows if name in trained}
         return {name: "corrupt" for name, _, summary in rows if summary is None} | again

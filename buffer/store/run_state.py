@@ -71,8 +71,7 @@ class RunState:
         return decode_summary(summary).oldest if summary else None
 
     def outcomes(self, step: int) -> Outcomes:
-        """Return statistics of all groups that finished while ``step`` was claimed next; kept for 64
-        steps."""
+        """Return the outcomes of groups that finished while ``step`` was claimed next; kept for 64 steps."""
         counts = self._read("hgetall", "outcomes", step)
         return outcomes_from_counts({name.decode(): int(number) for name, number in counts.items()})
 
