@@ -1,4 +1,4 @@
-"""Checks made before anything is started: the model folder, and what a resume must not change."""
+"""Checks made before anything is started: the model folder, pass rates of stages, changes by a resume."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Connections:
     config: BufferConfig
     redis_url: str
     weights_location: Location
-    """Where the learner publishes: a folder, or ray:NAME."""
+    """Where the learner publishes."""
 
     def client(self) -> redis.Redis:
         """Return a checked connection. Raises RedisUnusable."""
@@ -53,7 +53,7 @@ class Connections:
         return RolloutBuffer(self.client(), self.run, self.config)
 
     def group_source(self) -> LearnerBuffer:
-        """Where a rank in this process fetches bodies."""
+        """Return where a learner rank fetches the bodies of its groups."""
         return self.buffer().learner
 
     def pool(self) -> PromptPool:
