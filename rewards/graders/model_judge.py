@@ -88,11 +88,11 @@ class JudgeReward:
         if not self._slots.acquire(timeout=self._config.deadline_seconds):
             return Score(0.0, "timeout", "no free slot for a request to the judge")
         try:
-            return self._tries(messages, deadline)
+            return self._ask_with_retries(messages, deadline)
         finally:
             self._slots.release()
 
-    def _tries(self, messages: list[dict[str, str]], deadline: float) -> Score:
+    def _ask_with_retries(self, messages: list[dict[str, str]], deadline: float) -> Score:
         failure = "no reply"
         for number in range(self._config.retries + 1):
             pause = BACKOFF_SECONDS * 2 ** (number - 1) if number else 0.0

@@ -26,7 +26,7 @@ def references(ground_truth: Any) -> list[Any]:
 
 
 def _listed(text: str) -> list[str] | None:
-    """The strings of a list that was written as text; None for any other text."""
+    """Return the strings of a list that was written as text; None for any other text."""
     text = text.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return None

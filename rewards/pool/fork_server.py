@@ -10,6 +10,8 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -30,6 +32,25 @@ class WorkerUnavailable(RuntimeError):
     """No grading worker could be started; the message ends with its error output."""
 
 
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A grading process, and the socket to it."""
+
+    link: socket.socket
+    pid: int
+
+    def kill(self) -> None:
+        """Kill the process, if it has not ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def discard(self, *, kill: bool = False) -> None:
+        """Close the socket, which ends an idle worker. kill: end a busy one too."""
+        if kill:
+            self.kill()
+        self.link.close()
+
+
 class ForkServer:
     """A process that imports the graders once and forks workers; restarted if it ends. Thread-safe."""
 
@@ -40,15 +61,15 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the server
 
-    def worker(self) -> tuple[socket.socket, int]:
-        """Fork a worker; return its socket and process id. Raises WorkerUnavailable."""
+    def fork(self) -> Worker:
+        """Fork a worker. Raises WorkerUnavailable."""
         for _ in range(TRIES):
             ours, theirs = socket.socketpair()
             try:
                 with self._lock:
                     socket.send_fds(self._running(), [b"w"], [theirs.fileno()])
                 theirs.close()
-                return ours, int(wire.receive(ours, time.monotonic() + START_SECONDS)["pid"])
+                return Worker(ours, int(wire.receive(ours, time.monotonic() + START_SECONDS)["pid"]))
             except (OSError, ValueError) as error:
                 ours.close()
                 theirs.close()
@@ -89,11 +110,3 @@ class ForkServer:
         if process is not None:
             process.kill()
             process.wait()
-
-
-def kill(pid: int) -> None:
-    """Kill a worker, if it has not ended."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

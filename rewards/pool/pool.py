@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import socket
 import threading
 import time
 import weakref
@@ -18,7 +17,7 @@ from typing import Any
 from rewards import metrics
 from rewards.config import RewardsConfig
 from rewards.pool import wire
-from rewards.pool.fork_server import ForkServer, kill
+from rewards.pool.fork_server import ForkServer, Worker
 from rewards.pool.registry import Graders
 from rewards.reward import Problem, Score
 
@@ -49,9 +48,9 @@ class GraderPool:
         self._fork_server = ForkServer(self._config)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._waiters: ThreadPoolExecutor | None = None
+        self._network_pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-        self._busy: dict[int, int] = {}  # thread -> process id of its worker
+        self._busy: dict[int, Worker] = {}  # by thread
         self._closed = False
         self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._slots = weakref.WeakKeyDictionary()
@@ -89,7 +88,7 @@ class GraderPool:
             if self._closed:
                 raise RuntimeError("this GraderPool is closed")
             if self._graders.waits_for_network(job.problem):
-                return self._waiting().submit(self._grade_in_thread, job)
+                return self._network_threads().submit(self._grade_in_thread, job)
             if len(self._threads) < self._config.workers:
                 thread = threading.Thread(target=self._run, name="grader", daemon=True)
                 self._threads.append(thread)
@@ -97,60 +96,54 @@ class GraderPool:
             self._jobs.put(job)
         return job.result
 
-    def _waiting(self) -> ThreadPoolExecutor:
+    def _network_threads(self) -> ThreadPoolExecutor:
         """Return the threads for graders that wait for a network."""
-        if self._waiters is None:
-            self._waiters = ThreadPoolExecutor(self._config.judge.concurrency, thread_name_prefix="judge")
-        return self._waiters
+        if self._network_pool is None:
+            concurrency = self._config.judge.concurrency
+            self._network_pool = ThreadPoolExecutor(concurrency, thread_name_prefix="judge")
+        return self._network_pool
 
     def _grade_in_thread(self, job: _Job) -> Score:
-        with metrics.observe_grading(self._graders.name(job.problem)) as observed:
+        with metrics.observe_grading(self._graders.name(job.problem)) as grading:
             try:
-                observed.score = self._graders.score(job.problem, job.response, **job.options)
+                grading.score = self._graders.score(job.problem, job.response, **job.options)
             except Exception as error:  # noqa: BLE001 - a grader's bug costs one answer
-                observed.score = Score(0.0, "error", f"{type(error).__name__}: {error}")
-        return observed.score
+                grading.score = Score(0.0, "error", f"{type(error).__name__}: {error}")
+        return grading.score
 
     def _run(self) -> None:
         """Feed one worker with jobs and replace it when it is lost; each worker has such a thread."""
-        worker: tuple[socket.socket, int] | None = None
+        worker: Worker | None = None
         while (job := self._jobs.get()) is not None:
             if not job.result.set_running_or_notify_cancel():
                 continue
-            with metrics.observe_grading(self._graders.name(job.problem)) as observed:
+            seconds = self._graders.deadline(job.problem)
+            with metrics.observe_grading(self._graders.name(job.problem)) as grading:
                 try:
-                    worker = worker or self._fork_server.worker()
-                    observed.score, alive = self._grade(job, *worker)
+                    worker = worker or self._fork_server.fork()
+                    grading.score = self._grade(job, worker, seconds)
                 except Exception as error:  # noqa: BLE001 - the caller gets an answer whatever happens here
-                    observed.score, alive = Score(0.0, "error", f"{type(error).__name__}: {error}"), False
-            if not alive and worker is not None:
-                worker[0].close()
-                worker = None
-            job.result.set_result(observed.score)
+                    grading.score = _failure(error, seconds)
+                    if worker is not None:
+                        worker.discard(kill=isinstance(error, TimeoutError))
+                        worker = None
+            job.result.set_result(grading.score)
         if worker is not None:
-            worker[0].close()
+            worker.discard()
 
-    def _grade(self, job: _Job, link: socket.socket, pid: int) -> tuple[Score, bool]:
-        """Return the score, and whether the worker can grade another answer."""
-        seconds = self._graders.deadline(job.problem)
+    def _grade(self, job: _Job, worker: Worker, seconds: float) -> Score:
+        """Have the worker grade one answer. After an exception it cannot grade another one."""
         deadline = time.monotonic() + seconds
-        self._busy[threading.get_ident()] = pid
         request = {
             "problem": _serialized(job.problem),
             "response": job.response,
             "options": job.options,
             "deadline": seconds,
         }
+        self._busy[threading.get_ident()] = worker
         try:
-            wire.send(link, request, deadline)
-            return Score(**wire.receive(link, deadline)), True
-        except (TypeError, ValueError) as error:
-            return Score(0.0, "error", f"the row cannot be sent to a grader: {error}"), False
-        except TimeoutError:
-            kill(pid)
-            return Score(0.0, "timeout", f"no verdict within {seconds:g} s"), False
-        except OSError:
-            return Score(0.0, "error", "the grading process died"), False
+            wire.send(worker.link, request, deadline)
+            return Score(**wire.receive(worker.link, deadline))
         finally:
             del self._busy[threading.get_ident()]
 
@@ -159,18 +152,18 @@ class GraderPool:
         with self._lock:
             self._closed = True
             threads, self._threads = self._threads, []
-        self._give_up_waiting()
+        self._fail_queued()
         for _ in threads:
             self._jobs.put(None)
-        for pid in list(self._busy.values()):
-            kill(pid)
+        for worker in list(self._busy.values()):
+            worker.kill()
         for thread in threads:
             thread.join()
-        if self._waiters is not None:
-            self._waiters.shutdown()
+        if self._network_pool is not None:
+            self._network_pool.shutdown()
         self._fork_server.close()
 
-    def _give_up_waiting(self) -> None:
+    def _fail_queued(self) -> None:
         while True:
             try:
                 job = self._jobs.get_nowait()
@@ -186,6 +179,17 @@ class GraderPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _failure(error: Exception, seconds: float) -> Score:
+    """Return the score of an answer that no worker graded."""
+    if isinstance(error, TimeoutError):
+        return Score(0.0, "timeout", f"no verdict within {seconds:g} s")
+    if isinstance(error, OSError):
+        return Score(0.0, "error", "the grading process died")
+    if isinstance(error, TypeError | ValueError):
+        return Score(0.0, "error", f"the row cannot be sent to a grader: {error}")
+    return Score(0.0, "error", f"{type(error).__name__}: {error}")
 
 
 def _serialized(problem: Problem) -> dict[str, Any]:

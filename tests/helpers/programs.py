@@ -15,7 +15,7 @@ SUM = {"type": "stdin_stdout", "inputs": ["3 5\n", "1 1\n"], "outputs": ["8\n", 
 
 
 def fenced(source: str) -> str:
-    """Return a response that holds the program."""
+    """Return a response with the program in a fence."""
     return f"```python\n{source}\n```"
 
 

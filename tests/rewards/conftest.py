@@ -21,10 +21,10 @@ SHARED = Path(__file__).resolve().parents[3] / "shared"
 
 
 def shared_lines(name: str) -> list[dict[str, Any]]:
-    """Rows of a JSON lines file beside the checkout; skips the test where it is absent."""
+    """Return the rows of a JSON lines file beside the checkout; skip the test where it is absent."""
     path = SHARED / name
     if not path.exists():
-        pytest.skip(f"{name} is not at hand")
+        pytest.skip(f"shared/{name} is absent")
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]

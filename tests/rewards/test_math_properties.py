@@ -1,4 +1,4 @@
-"""What must hold for every number, every spelling and every garbage."""
+"""Properties over all numbers, spellings and mutated answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference answers as rows hold them: one, or several of which any counts."""
+"""References in the forms of datasets: one, or several of which any counts."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def same_equation(gold: Tree, answer: Tree) -> bool:
 
 
 def all_samples(gold: Tree, answer: Tree, test: Any) -> bool:
-    """Whether ``test(gold value, answer value, digits)`` holds at every sample, and there are enough."""
+    """Whether ``test(gold value, answer value, digits)`` is true at every sample, and there are enough."""
     names = variables(gold) | variables(answer)
     imaginary = "i" in names
     constant = names <= CONSTANTS.keys() and not any(is_opaque(tree) for tree in (gold, answer))
