@@ -46,6 +46,13 @@ def magicrl(tmp_path: Path) -> Iterator[Callable[..., Magicrl]]:
         each.kill()
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """Return a folder with a path short enough for a Unix socket in it."""
+    with tempfile.TemporaryDirectory(prefix="mrl") as path:
+        yield Path(path)
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[EmbeddedRedis]:
     with tempfile.TemporaryDirectory(prefix="mrl") as folder, EmbeddedRedis(Path(folder)) as server:

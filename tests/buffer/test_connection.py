@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,54 +15,50 @@ from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import RedisConfig
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="mrl") as path:
-        yield Path(path)
-
-
 @pytest.mark.parametrize(
     ("setting", "value", "complaint"),
     [("maxmemory-policy", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction")],
 )
-def test_a_redis_that_may_evict_is_refused(folder: Path, setting: str, value: str, complaint: str) -> None:
-    with EmbeddedRedis(folder) as running:
+def test_a_redis_that_may_evict_is_refused(
+    short_folder: Path, setting: str, value: str, complaint: str
+) -> None:
+    with EmbeddedRedis(short_folder) as running:
         redis.Redis.from_url(running.url).config_set(setting, value)
         with pytest.raises(RedisUnusable, match=complaint):
             connect(RedisConfig(), running.url)
 
 
-def test_passwords(folder: Path) -> None:
-    with EmbeddedRedis(folder, port=0) as running:
+def test_passwords(short_folder: Path) -> None:
+    with EmbeddedRedis(short_folder, port=0) as running:
         redis.Redis.from_url(running.url).config_set("requirepass", "s3cret")
         with pytest.raises(RedisUnusable, match=r"redis\.password_file"):
             connect(RedisConfig(), running.url)
         with pytest.raises(RedisUnusable, match=r"redis\.password_file") as error:
             connect(RedisConfig(password="wrong"), running.url)
         assert "wrong" not in str(error.value)
-        (folder / "password").write_text("s3cret\n")
-        assert connect(RedisConfig(password_file=folder / "password"), running.url).ping()
+        (short_folder / "password").write_text("s3cret\n")
+        assert connect(RedisConfig(password_file=short_folder / "password"), running.url).ping()
         with pytest.raises(RedisUnusable, match="cannot be read"):
-            connect(RedisConfig(password_file=folder / "missing"), running.url)
+            connect(RedisConfig(password_file=short_folder / "missing"), running.url)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
-def test_tls(folder: Path) -> None:
+def test_tls(short_folder: Path) -> None:
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
     names = "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-    files = f"-keyout {folder}/key.pem -out {folder}/cert.pem"
+    files = f"-keyout {short_folder}/key.pem -out {short_folder}/cert.pem"
     subprocess.run(f"{make} {names} {files}".split(), check=True, capture_output=True, timeout=30)
-    with EmbeddedRedis(folder, port=0) as running:
+    with EmbeddedRedis(short_folder, port=0) as running:
         plain, port = redis.Redis.from_url(running.url), server._free_port()
         try:
             for name, file in (("cert", "cert"), ("key", "key"), ("ca-cert", "cert")):
-                plain.config_set(f"tls-{name}-file", f"{folder}/{file}.pem")
+                plain.config_set(f"tls-{name}-file", f"{short_folder}/{file}.pem")
             plain.config_set("tls-auth-clients", "no")
             plain.config_set("tls-port", port)
         except redis.exceptions.ResponseError:
             pytest.skip("this redis-server was built without TLS")
         address = f"rediss://127.0.0.1:{port}/0"
-        assert connect(RedisConfig(ca_file=folder / "cert.pem"), address).ping()
+        assert connect(RedisConfig(ca_file=short_folder / "cert.pem"), address).ping()
         with pytest.raises(RedisUnusable, match=r"certificate verify failed.*; set redis.ca_file"):
             connect(RedisConfig(), address)
 
@@ -79,9 +73,9 @@ def test_no_server_is_one_line_without_the_password() -> None:
         connect(RedisConfig(), "http://localhost")
 
 
-def test_beyond_loopback_a_password_is_required(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_loopback_a_password_is_required(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_is_local", lambda address: False)
-    with EmbeddedRedis(folder, port=0) as running:
+    with EmbeddedRedis(short_folder, port=0) as running:
         with pytest.raises(RedisUnusable, match="beyond loopback and asks for no password"):
             connect(RedisConfig(), running.url)
         assert connect(RedisConfig(allow_open=True), running.url).ping()

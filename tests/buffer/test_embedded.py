@@ -8,9 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,30 +18,24 @@ from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import RedisConfig
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="mrl") as path:
-        yield Path(path)
-
-
-def test_the_files_of_an_earlier_server_are_loaded(folder: Path) -> None:
-    with EmbeddedRedis(folder) as first:
+def test_the_files_of_an_earlier_server_are_loaded(short_folder: Path) -> None:
+    with EmbeddedRedis(short_folder) as first:
         assert first.url.startswith("unix://")
         client = connect(RedisConfig(), first.url)
         client.set("key", "value")
         assert client.config_get("appendonly") == {"appendonly": "yes"}
-    assert not (folder / "redis.sock").exists()
-    with EmbeddedRedis(folder, port=0, fsync="always", memory_bytes=50_000_000) as second:
+    assert not (short_folder / "redis.sock").exists()
+    with EmbeddedRedis(short_folder, port=0, fsync="always", memory_bytes=50_000_000) as second:
         assert second.url.startswith("redis://127.0.0.1:")
         client = connect(RedisConfig(), second.url)
         assert client.get("key") == b"value"
         assert client.info("memory")["maxmemory"] == 50_000_000
 
 
-def test_it_ends_when_its_parent_is_killed(folder: Path) -> None:
+def test_it_ends_when_its_parent_is_killed(short_folder: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from buffer.backend.embedded import EmbeddedRedis\n"
-        f"s = EmbeddedRedis(Path({str(folder)!r})); s.start(); print(s.process.pid, flush=True)\n"
+        f"s = EmbeddedRedis(Path({str(short_folder)!r})); s.start(); print(s.process.pid, flush=True)\n"
         "time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -58,12 +50,12 @@ def test_it_ends_when_its_parent_is_killed(folder: Path) -> None:
     os.close(watch)
 
 
-def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
+def test_a_server_that_cannot_start_says_why(short_folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(RedisUnusable, match=r"Address already in use|bind"):
-            EmbeddedRedis(folder, port=taken.getsockname()[1]).start()
+            EmbeddedRedis(short_folder, port=taken.getsockname()[1]).start()
 
 
 def test_without_a_redis_the_error_names_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
