@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from learner.recipe.plan import MicroBatch, ResponseRef
 class ModelInput:
     """One micro-batch, padded on the right with token 0, to which a causal model's tokens never attend.
 
-    input_ids: int64 [R, L]. positions: int64 [R, L], restarting at each sequence; None where every row holds
+    input_ids: int64 [R, L]. positions: int64 [R, L], restarting at each sequence; None where every row is
     one sequence. select: int64 [N], flat indices into [R, L] of the states that predict ``tokens``.
     bounds: int32 [S + 1], the starts of the sequences and of the padding behind them in the flattened [R, L],
     and its end; None for one rank's part of shared sequences. longest: tokens of the longest of these.
@@ -70,34 +70,29 @@ def collate(
     groups: bodies by the plan's group index. multiple: the row length is rounded up to it. positions: set
     position ids even if no row is packed.
     """
-    longest = max((sum(_length(item, groups) for item in row) for row in batch), default=1)
+    longest = max((sum(_length(ref, groups) for ref in row) for row in batch), default=1)
     width = -(-longest // multiple) * multiple
     ids = np.zeros((max(len(batch), 1), width), dtype=np.int64)
     places = np.tile(np.arange(width), (len(ids), 1))
-    select: list[Any] = []
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    response = 0
-    for row_index, row in enumerate(batch):
+    responses: list[dict[str, NDArray[Any]]] = []
+    for number, row in enumerate(batch):
         start = 0
-        for item in row:
-            group, rollout = groups[item.group], groups[item.group].rollouts[item.rollout]
-            sampled = sampled_tokens(rollout)
-            prompt, end = len(group.prompt_tokens), start + _length(item, groups)
-            ids[row_index, start:end] = np.concatenate([group.prompt_tokens, rollout.tokens])
-            places[row_index, start:end] = np.arange(end - start)
-            select.append(row_index * width + start + prompt - 1 + sampled)
-            _append(columns, item, rollout, sampled, step, response)
-            start, response = end, response + 1
-        places[row_index, start:] = np.arange(width - start)
-    packed = positions or any(len(row) > 1 for row in batch)
+        for ref in row:
+            group, end = groups[ref.group], start + _length(ref, groups)
+            rollout = group.rollouts[ref.rollout]
+            ids[number, start:end] = np.concatenate([group.prompt_tokens, rollout.tokens])
+            places[number, start:end] = np.arange(end - start)
+            last_of_prompt = number * width + start + len(group.prompt_tokens) - 1
+            responses.append(_columns(ref, rollout, step, len(responses), last_of_prompt))
+            start = end
+        places[number, start:] = np.arange(width - start)
     bounds = np.append(np.flatnonzero(places == 0), places.size).astype(np.int32)
+    packed = positions or any(len(row) > 1 for row in batch)
     return ModelInput(
         input_ids=torch.from_numpy(ids),
         positions=torch.from_numpy(places) if packed else None,
-        select=torch.from_numpy(_join(select, np.int64)),
-        tokens=Tokens(
-            **{name: torch.from_numpy(_join(columns[name], dtype)) for name, dtype in _COLUMNS.items()}
-        ),
+        select=_join(responses, "select", np.int64),
+        tokens=Tokens(**{name: _join(responses, name, dtype) for name, dtype in _COLUMNS.items()}),
         bounds=torch.from_numpy(bounds),
         longest=int(np.diff(bounds).max()),
     )
@@ -124,28 +119,29 @@ def shard_columns(batch: ModelInput, rank: int, ranks: int) -> ModelInput:
     )
 
 
-def _length(item: ResponseRef, groups: Mapping[int, RolloutGroup]) -> int:
-    group = groups[item.group]
-    return len(group.prompt_tokens) + len(group.rollouts[item.rollout].tokens)
+def _length(ref: ResponseRef, groups: Mapping[int, RolloutGroup]) -> int:
+    group = groups[ref.group]
+    return len(group.prompt_tokens) + len(group.rollouts[ref.rollout].tokens)
 
 
-def _append(
-    columns: dict[str, list[Any]],
-    item: ResponseRef,
-    rollout: Rollout,
-    sampled: NDArray[np.int64],
-    step: int,
-    response: int,
-) -> None:
+def _columns(
+    ref: ResponseRef, rollout: Rollout, step: int, response: int, last_of_prompt: int
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of a response's sampled tokens. last_of_prompt: index in the flattened rows."""
+    sampled = sampled_tokens(rollout)
     fresh = np.zeros(len(rollout.tokens), dtype=bool)
     for version, start, end in rollout.spans:
         fresh[start:end] = version.step == step
-    columns["targets"].append(rollout.tokens[sampled])
-    columns["behaviour"].append(rollout.logprobs[sampled])
-    columns["fresh"].append(fresh[sampled])
-    columns["advantages"].append(np.full(len(sampled), item.advantage, dtype=np.float32))
-    columns["response"].append(np.full(len(sampled), response))
+    return {
+        "select": last_of_prompt + sampled,
+        "targets": rollout.tokens[sampled],
+        "advantages": np.full(len(sampled), ref.advantage),
+        "behaviour": rollout.logprobs[sampled],
+        "response": np.full(len(sampled), response),
+        "fresh": fresh[sampled],
+    }
 
 
-def _join(parts: list[Any], dtype: type[np.generic]) -> NDArray[Any]:
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype=dtype)
+def _join(responses: Sequence[Mapping[str, NDArray[Any]]], name: str, dtype: type[np.generic]) -> Tensor:
+    parts = [columns[name] for columns in responses]
+    return torch.from_numpy(np.concatenate(parts or [np.zeros(0)]).astype(dtype, copy=False))

@@ -98,30 +98,34 @@ def load_model(
 
     partitioned: DeepSpeed settings with which no rank ever has the whole model (ZeRO-3); collective.
     """
+    settings = {"dtype": dtype, "attn_implementation": attention}
     try:
         config = _without_dropout(AutoConfig.from_pretrained(folder))
         if partitioned is None:
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, config=config, dtype=dtype, attn_implementation=attention
-            )
+            model = AutoModelForCausalLM.from_pretrained(folder, config=config, **settings)
         else:
             # Init ignores its dtype argument; overriding dtypes would make rotary frequencies bfloat16.
             device_only = [deepspeed.zero.DeepSpeedTensorOverride.device]
             with deepspeed.zero.Init(config_dict_or_path=partitioned, tensor_overrides=device_only):
-                model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
+                model = AutoModelForCausalLM.from_config(config, **settings)
             _load_partitioned(model, folder)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise ModelUnusable(f"model folder {folder} does not load: {str(error).splitlines()[0]}") from error
-    for name in _UNSUPPORTED:
-        if getattr(config, name, None) not in (None, 1.0):
-            raise ModelUnusable(f"model {folder}: {name} is set; the loss is for plain softmax heads only")
-    head = model.get_output_embeddings()
-    if head is None or getattr(head, "bias", None) is not None:
-        raise ModelUnusable(f"model {folder}: needs an output head without bias")
+    _check_head(model, folder)
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     trained: nn.Module = model.train()
     return trained
+
+
+def _check_head(model: Any, folder: Path) -> None:
+    """Raise ModelUnusable unless the model's output is a plain softmax without bias."""
+    for name in _UNSUPPORTED:
+        if getattr(model.config, name, None) not in (None, 1.0):
+            raise ModelUnusable(f"model {folder}: {name} is set; the loss is for plain softmax heads only")
+    head = model.get_output_embeddings()
+    if head is None or getattr(head, "bias", None) is not None:
+        raise ModelUnusable(f"model {folder}: needs an output head without bias")
 
 
 def _without_dropout(config: Any) -> Any:

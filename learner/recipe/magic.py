@@ -9,7 +9,7 @@ What MAGIC changes against GRPO:
 1. the mean over tokens is taken over the whole batch, not per response: long responses are not down-weighted;
 2. an entropy bonus whose coefficient alpha is controlled, and is 0 while the entropy is above its target;
 3. no KL term (kl = 0), and one on-policy update per batch;
-4. groups with equal rewards are replaced by others, so that T and the batch stay full.
+4. groups with equal rewards are replaced by others, so that the batch is always full.
 
 T counts the response tokens of the global batch. All terms here are sums, never means, so they add up to the
 same loss whatever the micro-batches and ranks.
@@ -91,7 +91,7 @@ def correction_weight(old: Tensor, tokens: Tokens, objective: Objective) -> Tens
     """Return w = f(old / mu), [N], without gradient; ``old`` is the log-probability before the update, [N].
 
     ``tis``: truncated importance sampling. ``icepop``: two-sided mask. ``sequence``: two-sided mask on the
-    geometric mean over each response, for which ``tokens`` must hold whole responses.
+    geometric mean over each response, for which ``tokens`` must be whole responses.
     """
     gap = (old - tokens.behaviour).detach()
     low, high = objective.correction_low, objective.correction_high

@@ -65,13 +65,9 @@ class StepStats:
     @classmethod
     def merge(cls, ranks: Sequence[RankStats]) -> StepStats:
         """Add the sums, take the slowest rank's seconds and the largest memory; updates are equal on all."""
-        sums = dict(
-            zip(
-                SUMS,
-                (math.fsum(column) for column in zip(*(r.sums for r in ranks), strict=True)),
-                strict=True,
-            )
-        )
+        columns = zip(*(rank.sums for rank in ranks), strict=True)
+        sums = dict(zip(SUMS, map(math.fsum, columns), strict=True))
+        phases = {phase for rank in ranks for phase in rank.seconds}
         tokens, fresh = sums["tokens"], sums["fresh"]
         means = {name: sums[name] / tokens if tokens else 0.0 for name in SUMS[1:8]}
         updates = ranks[0].updates
@@ -80,13 +76,11 @@ class StepStats:
             **means,
             fresh=int(fresh),
             gap=sums["gap"] / fresh if fresh else 0.0,
-            gap_max=max(r.gap_max for r in ranks),
+            gap_max=max(rank.gap_max for rank in ranks),
             mismatch=sums["mismatch"] / fresh if fresh else 0.0,
             grad_norm=max((norm for norm, _ in updates), default=0.0),
             applied=all(applied for _, applied in updates),
             updates=len(updates),
-            seconds={
-                p: max(r.seconds.get(p, 0.0) for r in ranks) for p in {p for r in ranks for p in r.seconds}
-            },
-            peak_bytes=max(r.peak_bytes for r in ranks),
+            seconds={phase: max(rank.seconds.get(phase, 0.0) for rank in ranks) for phase in phases},
+            peak_bytes=max(rank.peak_bytes for rank in ranks),
         )

@@ -1,4 +1,4 @@
-"""A learner rank that dies takes the step with it, and the run goes on from the checkpoint."""
+"""A learner rank that dies ends the step on all ranks; the run continues from the checkpoint."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ PROMPTS = 4000
 
 
 def pass_rate(prompt: int) -> float:
-    """Return what the dataset says of a prompt; prompts of each source cover all rates."""
+    """Return the dataset's pass rate of a prompt; the prompts of each source cover all rates."""
     return (prompt // 2) / (PROMPTS // 2)
 
 

@@ -58,7 +58,7 @@ class RankCase:
         return Rank(spec, self.number, self.world)
 
     def join(self, address: tuple[str, int]) -> None:
-        """Meet the other ranks (in the first case of a process) and restore, if the case says so."""
+        """Meet the other ranks (in the first case of a process) and restore, if the case does."""
         self.rank.join(*address)
         if "restore" in self.row:
             self.rank.restore(Path(self.row["restore"]))

@@ -88,7 +88,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Resul
 
 
 def resumes(world: int, folder: Path) -> list[dict[str, Any]]:
-    """Save after two of four steps and go on; the others start from there, on the same or other ranks."""
+    """Save after two of four steps; other cases continue from there, on as many ranks or others."""
     whole, rest = {"seeds": [1, 2, 3, 4], "spoiled": []}, {"seeds": [3, 4], "first": 2, "spoiled": []}
     rows: list[dict[str, Any]] = []
     for name, config in RESUMED.items():
