@@ -41,6 +41,7 @@ class Applications(Commands):
         return tree
 
     def subscript(self) -> Tree:
+        """Read the subscript of a symbol; words are one name."""
         if self.peek() != "{":
             return self.argument()
         close = matching_brace(self.text, self.at)
@@ -52,6 +53,7 @@ class Applications(Commands):
             return ("var", inner)
 
     def arguments(self) -> list[Tree]:
+        """Read arguments in brackets."""
         close = {"(": ")", "{": "}", "\\{": "\\}"}[self.take("(", "{", "\\{") or "("]
         parts = [self.sum()]
         while self.take(",", ";"):
@@ -60,6 +62,7 @@ class Applications(Commands):
         return parts
 
     def function(self, name: str) -> Tree:
+        """Read the power, base and arguments of a known function."""
         power = base = None
         for _ in range(2):
             if self.take("^"):
@@ -86,6 +89,7 @@ class Applications(Commands):
 
 
 def times(left: Tree, right: Tree) -> Tree:
+    """Return the product, with the factors of a product on the left side by side."""
     return (*left, right) if left[0] == "mul" else ("mul", left, right)
 
 

@@ -61,6 +61,7 @@ class Parser(Applications):
         return Parser(text, self.depth).whole()
 
     def sum(self) -> Tree:
+        """Read terms between plus and minus signs."""
         terms = [self.product()]
         while sign := self.take("+", "-"):
             right = self.product()
@@ -68,6 +69,7 @@ class Parser(Applications):
         return terms[0] if len(terms) == 1 else ("add", *terms)
 
     def product(self) -> Tree:
+        """Read factors with or without a sign between them."""
         negative = self.signs()
         tree = self.power()
         while True:
@@ -90,6 +92,7 @@ class Parser(Applications):
         return negative
 
     def signed(self) -> Tree:
+        """Read a factor with its signs."""
         return ("neg", self.power()) if self.signs() else self.power()
 
     def juxtaposed(self, left: Tree) -> Tree:
@@ -119,6 +122,7 @@ class Parser(Applications):
         )
 
     def power(self) -> Tree:
+        """Read a factor with its exponent."""
         base = self.postfix(self.primary())
         if self.take("^\\circ"):
             return ("mul", base, ("var", "degree"))
@@ -129,6 +133,7 @@ class Parser(Applications):
         return base
 
     def postfix(self, tree: Tree) -> Tree:
+        """Read factorials and percent signs after a factor."""
         while mark := self.take("!!", "!", "%"):
             if mark == "%":
                 tree = ("div", tree, HUNDRED)
@@ -153,6 +158,7 @@ class Parser(Applications):
         return ("num", Fraction(self.text[self.at - 1]))
 
     def group(self, left: str, right: str) -> Tree:
+        """Read a bracket and its contents."""
         self.need(left)
         self.deeper()
         bars, self.bars = self.bars, 0
@@ -163,6 +169,7 @@ class Parser(Applications):
         return tree
 
     def primary(self) -> Tree:
+        """Read a number, symbol, bracket, absolute value or command."""
         char = self.peek()
         self.deeper()
         if char.isdigit() or char == ".":
@@ -181,6 +188,7 @@ class Parser(Applications):
         return tree
 
     def absolute(self) -> Tree:
+        """Read an absolute value."""
         self.need("|")
         self.bars += 1
         tree = self.sum()
@@ -189,6 +197,7 @@ class Parser(Applications):
         return ("call", "abs", tree)
 
     def symbol(self) -> Tree:
+        """Read a letter, or a function that is written without a backslash."""
         word = re.compile(r"[a-zA-Z]+").match(self.text, self.at)
         if word and word.group().lower() in FUNCTIONS | ALIASES.keys():
             self.at = word.end()
