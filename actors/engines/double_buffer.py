@@ -44,7 +44,7 @@ class Shadow:
 
         with set_current_vllm_config(self._vllm_config), torch.inference_mode():
             reload_weights(self._vllm_config, self._root, iter(tensors), None, True)
-            repack_tied(self._root)
+            repack(self._root)
 
     def swap(self) -> None:
         """Swap the two sets of weights. Only between two decode steps."""
@@ -92,16 +92,19 @@ def _own(weight: torch.Tensor, module: torch.nn.Module, clone: torch.nn.Module) 
     return own
 
 
-def repack_tied(model: torch.nn.Module) -> None:
-    """Pack tied weights again for the second module that uses them (an output head tied to the embedding).
+def repack(model: torch.nn.Module) -> None:
+    """Pack for the CPU kernels what ``reload_weights`` leaves as loaded: tied heads and experts.
 
-    ``reload_weights`` refreshes the shared parameter but not the head's packed copy of it (CPU kernels), so
-    the head would keep computing with the old weights.
+    It refreshes a tied head's shared parameter but not the head's packed copy, and puts unpacked experts
+    where the kernel expects packed ones: both would compute with wrong weights.
     """
     owners: set[int] = set()
     for module in model.modules():
         weight: torch.Tensor | None = getattr(module, "weight", None)
         method: Any = getattr(module, "quant_method", None)
+        kernel = getattr(method, "moe_kernel", None)
+        if kernel is not None and next(module.parameters()).device.type == "cpu":
+            kernel.fused_experts.process_weights_after_loading(module)
         if weight is None or weight.numel() == 0:
             continue
         if weight.data_ptr() in owners and method is not None:

@@ -24,6 +24,7 @@ from actors.engines.base import (
     WeightsRefused,
     as_they_finish,
 )
+from actors.engines.expected_tensors import expected_tensors
 from actors.engines.vllm_start import set_environment, start_llm
 from actors.engines.vllm_stats import VllmStatLogger
 from buffer.records.rollout import Finish, VersionSpan
@@ -80,7 +81,8 @@ class VllmEngine:
         except (RuntimeError, ValueError, OSError, TimeoutError) as error:
             raise EngineBroken(f"vLLM could not start on {model}: {error}") from error
         engine = cls(llm, config, version, stats)
-        await llm.collective_rpc("init_weight_updates", args=(str(model), config.prepare_weights))
+        expected = await asyncio.to_thread(expected_tensors, model)
+        await llm.collective_rpc("init_weight_updates", args=(expected, config.prepare_weights))
         await llm.update_weight_version(str(version))
         return engine
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import torch
 from safetensors import safe_open
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from actors.engines.double_buffer import Shadow, repack_tied
-
-Shapes = dict[str, tuple[int, ...]]
+from actors.engines.double_buffer import Shadow, repack
+from actors.engines.expected_tensors import Shapes
+from actors.engines.stale_layers import StaleLayers
 
 # tqdm's default lock is a semaphore in /dev/shm that outlives a killed process.
 tqdm.set_lock(threading.RLock())
@@ -31,24 +30,23 @@ class WeightUpdates:
 
     model_runner: Any
     vllm_config: Any
-    _served: Shapes
+    _expected: Shapes
+    _stale: StaleLayers
     _shadow: Shadow | None
     _preparing: Future[list[tuple[str, torch.Tensor]]]
     _background: ThreadPoolExecutor
 
-    def init_weight_updates(self, folder: str, prepare: bool) -> int:
-        """Record which tensors a version must consist of; return how many.
+    def init_weight_updates(self, expected: Mapping[str, Sequence[int]], prepare: bool) -> None:
+        """Record which tensors, by name and shape, a version must consist of.
 
         prepare: keep a second set of weights, where that works.
         """
-        # vLLM warns at every reload about modules without weights (rotary embedding, tied head).
-        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
-        self._served = _shapes(Path(folder))
+        self._stale = StaleLayers()
+        self._expected = {name: tuple(shape) for name, shape in expected.items()}
         self._background = ThreadPoolExecutor(1, thread_name_prefix="weights")
         model = self.model_runner.get_model()
         shadowed = prepare and Shadow.fits(model, self.vllm_config)
         self._shadow = Shadow(model, self.vllm_config) if shadowed else None
-        return len(self._served)
 
     def prepare_weight_update(self, folder: str) -> None:
         """Start to read the files on a thread, into the second buffer if there is one."""
@@ -70,16 +68,20 @@ class WeightUpdates:
             return
         with set_current_vllm_config(self.vllm_config), torch.inference_mode():
             self.model_runner.reload_weights(weights_iterator=iter(tensors))
-            repack_tied(self.model_runner.get_model())
+            repack(self.model_runner.get_model())
+        self._stale.check(self.model_runner.get_model())
 
     def _prepare(self, folder: Path) -> list[tuple[str, torch.Tensor]]:
         found = _shapes(folder)
-        if found != self._served:
-            raise ValueError(f"weights in {folder} do not fit the model: {_difference(found, self._served)}")
+        if found != self._expected:
+            raise ValueError(
+                f"weights in {folder} do not fit the model: {_difference(found, self._expected)}"
+            )
         tensors = list(_tensors(folder))
         if self._shadow is None:
             return tensors
         self._shadow.fill(tensors)
+        self._stale.check(self.model_runner.get_model())
         return []
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from buffer.weights.staging import flush_folder, staged
 from learner.checkpoint.checkpoint import Checkpoint, CheckpointError
+from learner.checkpoint.folder_tensors import empty_model, to_folder
 from learner.checkpoint.hf_files import tensor_writer
 from learner.checkpoint.reshard import TAG
 
@@ -36,7 +37,9 @@ def export_checkpoint(checkpoint: Checkpoint, model: Path, out: Path, dtype: str
     if out.exists() and any(out.iterdir()):
         raise CheckpointError(f"{out} is not empty: name a new folder")
     checkpoint.verify()
-    counted = _Counted(_masters(checkpoint.engine))
+    shape = empty_model(model)
+    masters = _masters(checkpoint.engine)
+    counted = _Counted(pair for name, weight in masters for pair in to_folder(shape, name, weight))
     with staged(out, out.with_name(out.name + ".partial")) as staging:
         shutil.copytree(model, staging, ignore=shutil.ignore_patterns(*WEIGHTS), dirs_exist_ok=True)
         tensor_writer(counted, _set_dtype(staging / "config.json", dtype))(staging)

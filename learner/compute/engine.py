@@ -14,6 +14,7 @@ import torch
 from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor
 
+from learner.checkpoint.folder_tensors import to_folder
 from learner.checkpoint.reshard import TAG, is_universal
 from learner.compute.collate import ModelInput
 from learner.compute.logprobs import HeadLoss
@@ -48,7 +49,7 @@ class LearnerEngine(Protocol):
         ...
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield full parameters by Hugging Face name; every rank must exhaust the iterator."""
+        """Yield full weights, named as in the model folder; every rank must exhaust the iterator."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -137,10 +138,11 @@ class DeepSpeedEngine:
         return StepResult(float(self._engine.get_global_grad_norm()) if applied else math.nan, applied)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the parameters, gathered one by one under ZeRO-3; a tied head only as the embedding."""
-        for name, parameter in self.policy.model.named_parameters():
+        """Yield the weights, gathered one by one under ZeRO-3; a tied head only as the embedding."""
+        model = self.policy.model
+        for name, parameter in model.named_parameters():
             with deepspeed.zero.GatheredParameters([parameter], enabled=self._config.zero_stage == 3):
-                yield name, parameter.detach()
+                yield from to_folder(model, name, parameter.detach())
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint. Collective: every rank writes its own files."""

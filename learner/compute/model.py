@@ -15,6 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from learner.checkpoint.folder_tensors import ParameterReader, weight_files
 from learner.compute.attention import bounds_arguments
 from learner.compute.collate import ModelInput
 from learner.compute.logprobs import HeadLoss, head_logprobs, head_loss
@@ -139,14 +140,15 @@ def _without_dropout(config: Any) -> Any:
 def _load_partitioned(model: nn.Module, folder: Path) -> None:
     """Read the tensors one by one into a partitioned model: rank 0 reads, each rank keeps its part."""
     with ExitStack() as stack:
-        files = [stack.enter_context(safe_open(path, "pt")) for path in sorted(folder.glob("*.safetensors"))]
+        files = [stack.enter_context(safe_open(path, "pt")) for path in weight_files(folder)]
         where = {name: file for file in files for name in file.keys()}  # noqa: SIM118 (no mapping)
+        reader = ParameterReader(model, where, lambda name: where[name].get_tensor(name))
         for name, parameter in model.named_parameters():
-            if name not in where:
+            if name not in reader:
                 raise ModelUnusable(f"model folder {folder}: no safetensors file holds {name}")
             with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
                 if torch.distributed.get_rank() == 0:
-                    parameter.data.copy_(where[name].get_tensor(name))
+                    parameter.data.copy_(reader.read(name))
 
 
 PROBE_OBJECTIVE = Objective(
