@@ -10,6 +10,7 @@ from pathlib import Path
 from safetensors import safe_open
 
 from learner.config import LearnerConfig
+from learner.model_files import weight_files
 
 CHUNK_BUFFERS = 3
 """Most float32 matrices of [chunk, vocabulary] that the head's kernel has in memory at once."""
@@ -30,7 +31,7 @@ def model_shape(folder: Path) -> ModelShape:
     """Read a Hugging Face folder's config and the headers of its safetensors files."""
     config = json.loads((folder / "config.json").read_text())
     parameters = 0
-    for path in folder.glob("*.safetensors"):
+    for path in weight_files(folder):
         with safe_open(path, "np") as file:
             parameters += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     return ModelShape(

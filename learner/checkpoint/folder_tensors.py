@@ -5,7 +5,6 @@ transformers fuses some weights in memory (a layer's experts are one parameter);
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
@@ -22,21 +21,6 @@ from transformers.core_model_loading import (
     rename_source_key,
     revert_weight_conversion,
 )
-
-INDEX = "model.safetensors.index.json"
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files that transformers reads, without copies in another format.
-
-    Raises FileNotFoundError if there are none.
-    """
-    index = folder / INDEX
-    if index.exists():
-        return sorted({folder / file for file in json.loads(index.read_text())["weight_map"].values()})
-    if not (folder / "model.safetensors").exists():
-        raise FileNotFoundError(f"{folder} has neither model.safetensors nor {INDEX}")
-    return [folder / "model.safetensors"]
 
 
 def empty_model(folder: Path) -> nn.Module:

@@ -15,10 +15,11 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from learner.checkpoint.folder_tensors import ParameterReader, weight_files
+from learner.checkpoint.folder_tensors import ParameterReader
 from learner.compute.attention import bounds_arguments
 from learner.compute.collate import ModelInput
 from learner.compute.logprobs import HeadLoss, head_logprobs, head_loss
+from learner.model_files import weight_files
 from learner.recipe.magic import Tokens, correction_weight, token_terms
 from learner.recipe.plan import Objective
 

@@ -11,10 +11,13 @@ from buffer.rules.difficulty import drawn_in_stage
 from learner.checkpoint.checkpoint import Checkpoint
 from learner.coordinator.resume import ResumeRefused, check_resume
 from learner.memory import model_shape
+from learner.model_files import INDEX, WHOLE, weight_files
 from ops.config.derived import prompt_rules
 from ops.config.schema import Config, ConfigError
 
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+NOT_RELOADED = ("gpt_oss",)
+"""Values of model_type whose engine keeps old weights in some layers (actors/engines/stale_layers.py)."""
+
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
 
 
@@ -42,12 +45,32 @@ def check_model_folder(path: Path) -> int | None:
     config = _read_json(path / "config.json", field)
     if "model_type" not in config:
         raise ConfigError(f"{field}: config.json names no model_type; is it a Hugging Face model?")
-    if not any(next(path.glob(pattern), None) for pattern in WEIGHTS):
-        raise ConfigError(f"{field}: holds no weights (*.safetensors)")
+    _refuse_untrainable(config, field)
+    try:
+        weight_files(path)
+    except FileNotFoundError:
+        fix = (
+            "save it again with transformers' save_pretrained"
+            if any(path.glob("*.bin"))
+            else "download it again"
+        )
+        raise ConfigError(f"{field}: holds no weights as {WHOLE} or with {INDEX}; {fix}") from None
     if not any((path / name).exists() for name in TOKENIZERS):
         raise ConfigError(f"{field}: holds no tokenizer (tokenizer.json)")
     positions = config.get("max_position_embeddings")
     return positions if isinstance(positions, int) else None
+
+
+def _refuse_untrainable(config: dict[str, Any], field: str) -> None:
+    """Raise ConfigError for kinds of models that load but cannot be trained here."""
+    if "quantization_config" in config:
+        raise ConfigError(f"{field}: is quantized, which cannot be trained; give the unquantized model")
+    if "vision_config" in config or "audio_config" in config:
+        raise ConfigError(f"{field}: takes images or sound; give a text-only causal language model")
+    if config["model_type"] in NOT_RELOADED:
+        raise ConfigError(
+            f"{field}: vLLM cannot load new weights into a running {config['model_type']} model"
+        )
 
 
 def _read_json(path: Path, field: str) -> dict[str, Any]:

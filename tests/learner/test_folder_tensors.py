@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from actors.engines.expected_tensors import expected_tensors
 from helpers.architectures import ARCHITECTURES, write_model
-from learner.checkpoint.folder_tensors import ParameterReader, empty_model, to_folder, weight_files
+from learner.checkpoint.folder_tensors import ParameterReader, empty_model, to_folder
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -52,14 +51,3 @@ def test_what_a_folder_stores_beside_the_weights_is_not_expected_of_a_version(tm
     extra = {"lm_head.weight": head, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(16)}
     save_file(stored | extra, file, metadata={"format": "pt"})
     assert expected_tensors(tmp_path).keys() == stored.keys()
-
-
-def test_a_second_format_beside_the_weights_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "consolidated.safetensors").touch()
-    with pytest.raises(FileNotFoundError, match=r"neither model\.safetensors nor model\.safetensors\.index"):
-        weight_files(tmp_path)
-    (tmp_path / "model.safetensors").touch()
-    assert weight_files(tmp_path) == [tmp_path / "model.safetensors"]
-    parts = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
-    assert weight_files(tmp_path) == [tmp_path / name for name in parts.values()]

@@ -40,13 +40,27 @@ def test_positions_are_read(tmp_path: Path) -> None:
         ({"config": "{"}, "config.json is not readable"),
         ({"config": "[]"}, "config.json is not a mapping"),
         ({"config": {}}, "names no model_type"),
-        ({"weights": False}, "holds no weights"),
+        ({"weights": False}, "holds no weights .* download it again"),
+        (
+            {"config": {"model_type": "qwen2", "quantization_config": {}}},
+            "is quantized, .* the unquantized model",
+        ),
+        ({"config": {"model_type": "qwen2_vl", "vision_config": {}}}, "takes images .* a text-only"),
+        ({"config": {"model_type": "gpt_oss"}}, "running gpt_oss model"),
         ({"tokenizer": False}, "holds no tokenizer"),
     ],
 )
 def test_what_is_missing_is_named(tmp_path: Path, settings: dict[str, object], message: str) -> None:
     folder = make(tmp_path / "m", **settings)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=f"model.path: .*{message}"):
+        check_model_folder(folder)
+
+
+def test_weights_in_a_format_of_old_are_refused_with_the_way_to_convert_them(tmp_path: Path) -> None:
+    folder = make(tmp_path / "m", weights=False)
+    (folder / "pytorch_model.bin").touch()
+    (folder / "consolidated.safetensors").touch()
+    with pytest.raises(ConfigError, match=r"holds no weights .* save_pretrained"):
         check_model_folder(folder)
 
 
