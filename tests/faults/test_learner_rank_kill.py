@@ -18,7 +18,7 @@ from buffer.backend.embedded import EmbeddedRedis
 from buffer.config import BufferConfig
 from buffer.records.versions import PolicyVersion
 from helpers.learner_run import LearnerRun
-from helpers.limits import mapped_bytes
+from helpers.limits import mapped_bytes, return_freed_memory
 from helpers.ray_cluster import local_ray
 from helpers.tiny_models import save_tiny_model
 from learner.config import CheckpointConfig, LearnerConfig
@@ -44,6 +44,7 @@ def kill(_: Any) -> None:
 
 def take_memory(_: Any) -> None:
     """Leave the process no large block of memory."""
+    return_freed_memory()  # else what earlier steps freed may suffice for this one
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes() + (8 << 20), hard))
 
