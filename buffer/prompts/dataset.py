@@ -30,7 +30,11 @@ class DatasetError(ValueError):
 
 
 class NoUsableRow(DatasetError):
-    """Every row was skipped; the message counts the reasons."""
+    """Every row was skipped; the message counts the reasons, ``dataset`` has them by row."""
+
+    def __init__(self, message: str, dataset: Dataset) -> None:
+        super().__init__(message)
+        self.dataset = dataset
 
 
 class Skipped(NamedTuple):
@@ -130,7 +134,7 @@ def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -
             models.update(difficulties(row.extra))
     names = ", ".join(map(str, files))
     if not len(dataset):
-        raise NoUsableRow(f"{names}: no usable row: {dataset.summary()}; a row needs {columns}")
+        raise NoUsableRow(f"{names}: no usable row: {dataset.summary()}; a row needs {columns}", dataset)
     if columns.model is not None and columns.model not in models:
         known = ", ".join(sorted(models)) or "none"
         raise DatasetError(
