@@ -6,5 +6,6 @@
                stages.StagedPrompts ---> pool.PromptPool.fill ---> Redis: ids and statistics, never rows
                                                  lease <---------- generators, which read the rows themselves
 
-Start at ``pool``; ``snapshot`` is what a checkpoint keeps of it. May import backend, rules and records.
+``forms`` is the table of forms that public datasets have; ``record`` reads one row by it. Start at ``pool``;
+``snapshot`` is what a checkpoint keeps of it. May import backend, rules and records.
 """

@@ -9,14 +9,16 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buffer.prompts.row import BadRow, Columns, Row, difficulties, read_row
+from buffer.prompts.record import difficulties, read_row
+from buffer.prompts.row import BadRow, Columns, Row
 
 _IN_MEMORY_BYTES = 64 << 20
 _BATCH_ROWS = 64  # parquet rows decoded at a time: a row of code tests can be megabytes
@@ -45,6 +47,28 @@ class Skipped(NamedTuple):
     reason: str
 
 
+@dataclass(slots=True)
+class FileCounts:
+    """How one file was read. forms: usable rows by the form of their record (``forms.FORMS``).
+
+    set_aside: unusable rows by reason.
+    """
+
+    file: Path
+    forms: Counter[str] = field(default_factory=Counter)
+    set_aside: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def form(self) -> str:
+        """The form of most of its rows; "" if none is usable."""
+        return next((name for name, _ in self.forms.most_common(1)), "")
+
+    @property
+    def rows(self) -> int:
+        """Number of usable rows."""
+        return self.forms.total()
+
+
 @dataclass(frozen=True, slots=True)
 class RowHead:
     """What is kept of each row in memory."""
@@ -59,6 +83,7 @@ class Dataset:
 
     def __init__(self) -> None:
         self.heads: list[RowHead] = []
+        self.files: list[FileCounts] = []
         self.skipped: list[Skipped] = []
         self.abilities: set[str] = set()
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as self
@@ -90,15 +115,21 @@ class Dataset:
     def summary(self) -> str:
         """Return one line for people: how many rows, and how many were set aside for which reason."""
         first = {skip.reason: skip for skip in reversed(self.skipped)}
-        counts = Counter(skip.reason for skip in self.skipped)
+        counts = sum((file.set_aside for file in self.files), Counter[str]())
         reasons = [
-            f"{count} x {reason} (first: row {first[reason].row} of {first[reason].file.name})"
-            for reason, count in counts.most_common()
+            f"{number} x {reason} (first: row {first[reason].row} of {first[reason].file.name})"
+            for reason, number in counts.most_common()
         ]
         return "; ".join([f"{len(self)} rows, {len(self.skipped)} set aside", *reasons])
 
+    def set_aside(self, number: int, reason: str) -> None:
+        """Record that a row of the newest of ``files`` cannot be used."""
+        self.skipped.append(Skipped(self.files[-1].file, number, reason))
+        self.files[-1].set_aside[reason] += 1
+
     def add(self, row: Row) -> None:
-        """Append a row with a new index; rows of equal content (a file listed twice) are kept once."""
+        """Append a row of the newest of ``files``, with a new index; rows of equal content are kept once."""
+        self.files[-1].forms[row.form] += 1
         self.abilities.add(row.ability)
         record = asdict(row)
         del record["index"]
@@ -121,17 +152,17 @@ def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -
     """
     columns = columns or Columns()
     files = [file for path in ([paths] if isinstance(paths, Path) else paths) for file in _files(path)]
-    dataset, models = Dataset(), set[str]()
-    for index, (file, number, record) in enumerate(_records(files)):
-        try:
-            if isinstance(record, BadRow):
-                raise record
-            row = read_row(record, index, file.name.split(".")[0], columns)
-        except BadRow as bad:
-            dataset.skipped.append(Skipped(file, number, str(bad)))
-        else:
-            dataset.add(row)
-            models.update(difficulties(row.extra))
+    dataset, models, index = Dataset(), set[str](), count()
+    for file in files:
+        dataset.files.append(FileCounts(file))
+        for number, record in _records(file):
+            try:
+                row = _row(record, next(index), file, columns)
+            except BadRow as bad:
+                dataset.set_aside(number, str(bad))
+            else:
+                dataset.add(row)
+                models.update(difficulties(row.extra))
     names = ", ".join(map(str, files))
     if not len(dataset):
         raise NoUsableRow(f"{names}: no usable row: {dataset.summary()}; a row needs {columns}", dataset)
@@ -141,6 +172,12 @@ def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -
             f"{names}: no row has a model_difficulty for {columns.model!r}; models there: {known}"
         )
     return dataset
+
+
+def _row(record: Record, index: int, file: Path, columns: Columns) -> Row:
+    if isinstance(record, BadRow):
+        raise record
+    return read_row(record, index, file.name.split(".")[0], columns)
 
 
 def _files(path: Path) -> list[Path]:
@@ -156,15 +193,13 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _records(files: Sequence[Path]) -> Iterator[tuple[Path, int, Record]]:
-    for file in files:
-        reader = _reader(file)
-        assert reader, file  # _files returns no other
-        try:
-            for number, record in enumerate(reader(file)):
-                yield file, number, record
-        except (OSError, EOFError, pa.ArrowException) as error:
-            raise DatasetError(f"{file}: cannot be read: {error}") from error
+def _records(file: Path) -> Iterator[tuple[int, Record]]:
+    reader = _reader(file)
+    assert reader, file  # _files returns no other
+    try:
+        yield from enumerate(reader(file))
+    except (OSError, EOFError, pa.ArrowException) as error:
+        raise DatasetError(f"{file}: cannot be read: {error}") from error
 
 
 def _reader(file: Path) -> Callable[[Path], Iterator[Record]] | None:

@@ -102,6 +102,15 @@ def test_bad_rows_are_set_aside_by_number_and_the_others_keep_theirs(tmp_path: P
     assert "3 rows, 3 set aside; 2 x is not a JSON object (first: row 1 of first.jsonl)" in dataset.summary()
 
 
+def test_each_file_has_its_form_and_its_reasons(tmp_path: Path) -> None:
+    first = write_lines(tmp_path / "first.jsonl", [skywork(0), "{broken", "[1]", {"question": "1 + 1?"}])
+    second = write_lines(tmp_path / "second.jsonl", [{"question": "1 + 1?", "answer": "2"}])
+    one, two = read_dataset([first, second]).files
+    assert (one.file, one.form, one.rows) == (first, "verl", 1)
+    assert one.set_aside == {"is not a JSON object": 2, "has no answer": 1}
+    assert (two.file, two.form, two.rows, two.set_aside) == (second, "columns", 1, {})
+
+
 def test_a_file_listed_twice_counts_twice(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [skywork(0), skywork(1)])
     dataset = read_dataset([path, path])

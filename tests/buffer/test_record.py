@@ -1,4 +1,4 @@
-"""One dataset row, from records of every known shape."""
+"""One dataset row, from records of every known form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer.prompts.row import BadRow, Columns, final_answer, read_row, without_none
+from buffer.prompts.forms import final_answer
+from buffer.prompts.record import read_row, without_none
+from buffer.prompts.row import BadRow, Columns
 from helpers.dataset_files import skywork
 from rewards.code.test_cases import read_tests
 from rewards.config import MathConfig
@@ -131,6 +133,11 @@ def test_an_ability_without_a_grader_sets_a_row_aside() -> None:
     assert row.ability == "math"
     with pytest.raises(BadRow, match=r"without a grader .* 'poetry'"):
         read_row(skywork(0, ability="poetry"), 0, "mine", Columns(abilities=("math",)))
+
+
+def test_the_case_of_an_ability_does_not_matter() -> None:
+    assert read_row(skywork(0, ability="MATH"), 0, "mine", Columns()).ability == "math"
+    assert read_row(skywork(0, ability="MATH"), 0, "mine", Columns(abilities=("Math",))).ability == "Math"
 
 
 @given(
