@@ -60,7 +60,26 @@ class RunFolder:
             )
         self.logs.mkdir(parents=True, exist_ok=True)
         self._take_lock()
-        write_atomically(self.config, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+        text = yaml.safe_dump(self._recorded(config).model_dump(mode="json"), sort_keys=False)
+        write_atomically(self.config, text)
+
+    def _recorded(self, config: Config) -> Config:
+        """Return the config with access to Redis from any working directory, and no password in it."""
+        redis = config.buffer.redis
+        files = {name: getattr(redis, name) for name in ("password_file", "ca_file")}
+        if redis.password is not None:
+            files["password_file"] = self._write_password(redis.password.get_secret_value())
+        changes = {name: path.absolute() for name, path in files.items() if path is not None}
+        redis = redis.model_copy(update=changes | {"password": None})
+        return config.model_copy(update={"buffer": config.buffer.model_copy(update={"redis": redis})})
+
+    def _write_password(self, password: str) -> Path:
+        """Write the password to a file that only its owner can read."""
+        self.redis.mkdir(exist_ok=True)
+        path = self.redis / "password"
+        path.touch(mode=0o600)
+        path.write_text(password + "\n", encoding="utf-8")
+        return path
 
     def set_aside(self) -> Path | None:
         """Rename the folder of an ended run to make room; return its new path, None if there was no run.

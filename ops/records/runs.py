@@ -58,6 +58,11 @@ def find_run(name: str, parent: Path = RUNS) -> RunFolder:
     raise ConfigError(f"{name}: no run of that name or folder; in {parent.absolute()}: {known}")
 
 
+def is_run(name: str, parent: Path = RUNS) -> bool:
+    """Return whether ``find_run`` finds this run."""
+    return any((path / "config.yaml").is_file() for path in (Path(name), parent / name))
+
+
 def list_runs(parent: Path) -> Iterator[RunStatus]:
     """Yield every run below ``parent``, the newest first."""
     found = [status(RunFolder(path.parent)) for path in parent.glob("*/config.yaml")]

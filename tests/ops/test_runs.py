@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,31 +16,13 @@ import yaml
 from typer.testing import CliRunner
 
 from helpers.minimal_config import MINIMAL
+from helpers.run_holder import HOLDER, hold_run
 from ops.commands.observe import runs as command
 from ops.config.loader import load_config
 from ops.config.schema import ConfigError
 from ops.records import runs as records
 from ops.records.folder import RunFolder, append_line
 from ops.records.runs import detach, driver_of, find_run, list_runs, status, stop
-
-HOLDER = """
-import signal, sys, threading
-from pathlib import Path
-from ops.config.loader import load_config
-from ops.records import runs as records
-from ops.records.folder import RunFolder
-end = threading.Event()
-if "stubborn" not in sys.argv:
-    signal.signal(signal.SIGTERM, lambda *_: end.set())
-else:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-config = load_config(sys.argv[1])
-folder = RunFolder(config.run.path)
-folder.open(config, "auto")
-print("holds", flush=True)
-end.wait(60)
-"""
-"""Holds a run's folder as a driver does, until SIGTERM."""
 
 
 @pytest.fixture
@@ -57,10 +38,7 @@ def hold(config: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     held: list[subprocess.Popen[str]] = []
 
     def start(*words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-c", HOLDER, str(config), *words]
-        held.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
-        assert held[-1].stdout is not None
-        assert held[-1].stdout.readline() == "holds\n"
+        held.append(hold_run(config, *words))
         return held[-1]
 
     yield start

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,57 +14,24 @@ from rich.table import Table
 from buffer.rules.places import Place
 from ops.config.schema import ConfigError
 from ops.display.console import stdout
+from ops.records.run_redis import RunRedis, open_run_redis
 from ops.records.runs import find_run
 
 if TYPE_CHECKING:
-    import redis
-
     from buffer.store.inspection import GroupRow, RunInspector
-    from ops.config.schema import Config
 
 app = typer.Typer(no_args_is_help=True, help="Inspect a run's buffer: where every group is, and why.")
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder, or its name under runs/.")]
 Url = Annotated[
     str | None,
-    typer.Option("--redis", help="Address of the run's Redis, if it is not the one that the run started."),
+    typer.Option("--redis", help="Address of the run's Redis, if it is not the one in its folder."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A run and a connection to its Redis."""
-
-    name: str
-    config: Config
-    client: redis.Redis
-
-    @property
-    def inspector(self) -> RunInspector:
-        """Reader of the run's keys."""
-        from buffer.store.inspection import RunInspector
-
-        return RunInspector(self.client, self.name)
-
-
-@contextmanager
-def _open(run: str, url: str | None) -> Iterator[Opened]:
-    """Find a run and connect to its Redis. Raises ConfigError."""
-    from buffer.backend.embedded import RedisUnusable, connect
-    from buffer.backend.errors import BufferRefusal
-    from ops.config.loader import load_config
-
-    folder = find_run(run)
-    config = load_config(folder.config)
-    own = folder.redis / "url"
-    address = url or config.buffer.redis.url or (own.read_text() if own.exists() else None)
-    try:
-        client = connect(config.buffer.redis, address)
-        yield Opened(config.run.name, config, client)
-        client.close()
-    except (RedisUnusable, BufferRefusal) as error:
-        raise ConfigError(f"{error} (a run's own Redis lives only while it runs)") from error
+def _open(run: str, url: str | None) -> AbstractContextManager[RunRedis]:
+    return open_run_redis(find_run(run), url)
 
 
 def _show(as_json: bool, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -89,8 +56,8 @@ def stats(run: Run, redis_url: Url = None, as_json: AsJson = False) -> None:
     from buffer.store.rollout_buffer import RolloutBuffer
 
     with _open(run, redis_url) as opened:
-        books = RolloutBuffer(opened.client, opened.name, opened.config.buffer).state.books()
-        pool = PromptPool(opened.client, opened.name, opened.config.buffer).statistics()
+        books = RolloutBuffer(opened.client, opened.name, opened.buffer).state.books()
+        pool = PromptPool(opened.client, opened.name, opened.buffer).statistics()
     if as_json:
         data = books.as_dict() | {"balanced": books.balanced, "counters": dict(books.counters)}
         typer.echo(json.dumps(data | {"dropped_tokens": dict(books.dropped_tokens), "prompts": asdict(pool)}))
@@ -114,13 +81,19 @@ def groups(
 ) -> None:
     """List the groups in Redis, oldest version first."""
     with _open(run, redis_url) as opened:
-        found = sorted(opened.inspector.groups(place), key=lambda row: (row.step, row.place, row.id))
+        found = sorted(_inspector(opened).groups(place), key=lambda row: (row.step, row.place, row.id))
     columns = ["group", "place", "stage", "oldest step", "source", "tokens", "pass rate", "generator"]
     rows = [
         [str(g.id), g.place, g.stage, g.step, g.data_source, g.tokens, _pass_rate(g), g.actor]
         for g in found[:limit]
     ]
     _show(as_json, f"Groups of {opened.name}", columns, rows)
+
+
+def _inspector(opened: RunRedis) -> RunInspector:
+    from buffer.store.inspection import RunInspector
+
+    return RunInspector(opened.client, opened.name)
 
 
 def _pass_rate(row: GroupRow) -> float | str:
@@ -137,7 +110,7 @@ def prompts(
 ) -> None:
     """List the prompts that were sampled with their history, the most often sampled first."""
     with _open(run, redis_url) as opened:
-        found = opened.inspector.prompts(limit, hardest)
+        found = _inspector(opened).prompts(limit, hardest)
     columns = ["prompt", "groups", "samples", "right", "last pass rate", "posterior", "failures in a row"]
     rows = [
         [row.prompt, h.groups, h.samples, h.successes, float(h.last), round(h.pass_rate, 4), h.failures]
@@ -161,8 +134,8 @@ def show(
 
     with _open(run, redis_url) as opened:
         try:
-            row = opened.inspector.group(GroupId.parse(group))
-            body = opened.inspector.body(row) if row else None
+            row = _inspector(opened).group(GroupId.parse(group))
+            body = _inspector(opened).body(row) if row else None
         except (ValueError, CorruptBody) as error:
             raise ConfigError(str(error)) from error
         if row is None:
@@ -196,7 +169,7 @@ def purge(
     from ops.run.buffer_supervisor import INCUMBENT_SECONDS
 
     with _open(run, redis_url) as opened:
-        buffer = RolloutBuffer(opened.client, opened.name, opened.config.buffer)
+        buffer = RolloutBuffer(opened.client, opened.name, opened.buffer)
         if not live and buffer.driver.incumbent_lives(INCUMBENT_SECONDS):
             raise ConfigError(
                 f"the learner of {opened.name} is alive: magicrl stop {opened.name}, or add --live"

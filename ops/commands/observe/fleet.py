@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,11 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
+from buffer.config import RedisConfig
+from ops.config.schema import ConfigError
 from ops.display.console import stdout
+from ops.records.run_redis import connected, open_run_redis
+from ops.records.runs import find_run, is_run
 
 if TYPE_CHECKING:
     from actors.generator.registry import FleetRegistry
@@ -21,12 +26,13 @@ app = typer.Typer()
 
 WIDE = 120
 """Columns from which each generator's line includes its node."""
-RUN = typer.Option("--run", help="Name of the run.")
-REDIS = typer.Option(
-    "--redis", help="Address of the run's Redis; by default the one that a run in --folder started itself."
-)
+RUN = typer.Option("--run", help="The run's name, or its folder.")
+REDIS = typer.Option("--redis", help="Address of the run's Redis; by default the one in its folder.")
 FOLDER = typer.Option("--folder", help="Parent folder of the runs.")
-PASSWORD = typer.Option("--password-file", help="File whose first line is the password of Redis.")
+PASSWORD = typer.Option(
+    "--password-file",
+    help="File whose first line is the password of Redis; by default the one in the run's folder.",
+)
 
 
 @app.command()
@@ -38,10 +44,10 @@ def scale(
     password_file: Annotated[Path | None, PASSWORD] = None,
 ) -> None:
     """Change the number of generators of a live run: new ones join, surplus ones drain and leave."""
-    registry = _registry(run, redis, folder, password_file)
-    registry.set_target(generators)
-    serving = len(registry.reports())
-    typer.echo(f"{run}: {generators} generators wanted, {serving} serve now")
+    with _registry(run, redis, folder, password_file) as (name, registry):
+        registry.set_target(generators)
+        serving = len(registry.reports())
+    typer.echo(f"{name}: {generators} generators wanted, {serving} serve now")
 
 
 @app.command()
@@ -53,30 +59,33 @@ def fleet(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each generator.")] = False,
 ) -> None:
     """Show each generator of a live run: state, weights, tokens/s, groups in flight, idle cause, node."""
-    reports = _registry(run, redis, folder, password_file).reports()
+    with _registry(run, redis, folder, password_file) as (name, registry):
+        reports = registry.reports()
     if as_json:
         for report in reports:
             typer.echo(json.dumps(report))
         return
-    print_reports(stdout(), run, reports)
+    print_reports(stdout(), name, reports)
 
 
-def _registry(run: str, url: str | None, folder: Path, password_file: Path | None) -> FleetRegistry:
+@contextmanager
+def _registry(
+    run: str, url: str | None, folder: Path, password_file: Path | None
+) -> Iterator[tuple[str, FleetRegistry]]:
+    """Yield a run's name and registry; with ``url`` it may be one without a folder here."""
     from actors.generator.registry import FleetRegistry
-    from buffer.backend.embedded import connect
-    from buffer.config import RedisConfig
-    from ops.config.schema import ConfigError
 
-    socket = (folder / run / "redis" / "redis.sock").resolve()
-    if url is None and not socket.exists():
-        raise ConfigError(
-            f"{socket} does not exist: is the run {run!r} alive? Else give its Redis with --redis"
-        )
-    client = connect(RedisConfig(url=url or f"unix://{socket}", password_file=password_file))
-    registry = FleetRegistry(client, run)
-    if registry.spec() is None:
-        raise ConfigError(f"this Redis knows no run {run!r}: check --run and --redis")
-    return registry
+    with ExitStack() as stack:
+        if url is not None and not is_run(run, folder):
+            access = RedisConfig(url=url, password_file=password_file)
+            name, client = run, stack.enter_context(connected(access))
+        else:
+            opened = stack.enter_context(open_run_redis(find_run(run, folder), url, password_file))
+            name, client = opened.name, opened.client
+        registry = FleetRegistry(client, name)
+        if registry.spec() is None:
+            raise ConfigError(f"this Redis knows no run {name!r}: check --run and --redis")
+        yield name, registry
 
 
 def print_reports(console: Console, run: str, reports: list[dict[str, Any]]) -> None:
