@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -14,6 +12,7 @@ def expected_tensors(folder: Path) -> Shapes:
 
     The folder's own files may also store a tied head, buffers of old versions, or a second format.
     """
+    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.core_model_loading import revert_weight_conversion
 

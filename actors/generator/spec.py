@@ -19,7 +19,7 @@ from actors.generator.environment import Environment, Rows, StageRules
 from actors.generator.generator import Generator, RunServices
 from actors.generator.registry import FleetRegistry
 from actors.sampling.group_sampler import Renderer
-from actors.sampling.rendering import PromptRenderer
+from actors.sampling.rendering import PLAIN, PromptFormat, PromptRenderer
 from actors.weights.locate import open_weights
 from buffer.backend.embedded import connect
 from buffer.config import BufferConfig
@@ -61,8 +61,8 @@ class GeneratorSpec(Settings):
     """Sampling rules by stage index."""
     columns: Columns = Columns()
     """How records become rows."""
-    system_prompt: str | None = None
-    """Prepended to each problem that has no system message."""
+    prompt_format: PromptFormat = PLAIN
+    """How a row's messages become a prompt."""
     max_prompt_tokens: int = 2048
     """Longest prompt in tokens; longer ones are dropped and counted."""
     max_benchmark_tokens: int = 0
@@ -112,7 +112,7 @@ async def start_generator(
     dataset = read_dataset(spec.data, spec.columns)
     if reason := Graders(spec.rewards).refusal(dataset.abilities):
         raise ValueError(reason)
-    prompts = PromptRenderer(spec.model, spec.system_prompt, spec.max_prompt_tokens)
+    prompts = PromptRenderer(spec.model, spec.prompt_format, spec.max_prompt_tokens)
     seed = zlib.crc32(f"{spec.seed}:{name}".encode()) & 0x7FFFFFFF
     vllm = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED, seed)
     engine = with_budget(vllm, spec.actors.thinking, prompts.tokenizer)

@@ -12,7 +12,7 @@ from actors.engines.thinking import with_budget
 from actors.engines.vllm import VllmEngine
 from actors.sampling.benchmark import Benchmark, Evaluation, run_benchmark, summarize
 from actors.sampling.group_sampler import GroupSampler
-from actors.sampling.rendering import PromptRenderer
+from actors.sampling.rendering import PLAIN, PromptFormat, PromptRenderer
 from buffer.records.versions import PolicyVersion
 from rewards.config import RewardsConfig
 from rewards.pool.pool import GraderPool
@@ -25,13 +25,13 @@ class Evaluator:
     model: Path
     engine: VllmConfig
     rewards: RewardsConfig = field(default_factory=RewardsConfig)
-    system_prompt: str | None = None
+    prompt_format: PromptFormat = PLAIN
     thinking: ThinkingConfig = field(default_factory=ThinkingConfig)
     seed: int = 0
 
     async def run(self, benchmark: Benchmark, on_problem: Callable[[], None] = lambda: None) -> Evaluation:
         """Run a benchmark, as many responses at once as the engine takes. Raises EngineBroken, ValueError."""
-        prompts = PromptRenderer(self.model, self.system_prompt)
+        prompts = PromptRenderer(self.model, self.prompt_format)
         vllm = await VllmEngine.start(self.model, self.engine, PolicyVersion(0, 0), self.seed)
         engine = with_budget(vllm, self.thinking, prompts.tokenizer)
         graders = GraderPool(self.rewards)

@@ -55,7 +55,7 @@ async def _efficiency(seconds: float) -> dict[str, Any]:
     """Measure vLLM alone and within the loop, by turns on one engine: other load affects both alike."""
     with tempfile.TemporaryDirectory() as folder, _run(Path(folder)) as (spec, buffer):
         client = connect(spec.buffer.redis, spec.redis_url)
-        prompts, dataset = PromptRenderer(spec.model), read_dataset(spec.data)
+        prompts, dataset = PromptRenderer(spec.model, spec.prompt_format), read_dataset(spec.data)
         ids = [prompts.render(row.messages).tolist() for row in dataset]
         engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED)
         alone, loop = [], []

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from actors.engines.base import SamplingLimits
 from actors.generator.environment import StageRules
+from actors.sampling.rendering import PromptFormat
 from buffer.config import BufferConfig
 from buffer.prompts.pool import PromptRules
 from buffer.prompts.row import Columns
 from buffer.rules.admission import BatchSchedule, StageBatch
 from learner.recipe.schedule import StageConfig
-from ops.config.schema import Config
+from ops.config.schema import Config, ConfigError
 
 
 def batch_schedule(config: Config) -> BatchSchedule:
@@ -68,4 +69,18 @@ def columns_of(config: Config) -> Columns:
         ability=data.ability,
         model=data.difficulty_model,
         abilities=tuple(sorted(config.rewards.abilities)),
+    )
+
+
+def prompt_format(config: Config) -> PromptFormat:
+    """Return how prompts are rendered. Raises ConfigError if the chat template's file is not readable."""
+    template = config.model.chat_template
+    try:
+        text = None if template is None else template.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"model.chat_template: {template} is not readable: {error}") from None
+    return PromptFormat(
+        system_prompt=config.data.system_prompt,
+        chat_template=text,
+        chat_template_kwargs=config.model.chat_template_kwargs,
     )

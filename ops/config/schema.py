@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -48,6 +49,13 @@ class ModelConfig(Settings):
 
     path: Path
     """A Hugging Face causal language model folder: config, weights and tokenizer."""
+
+    chat_template: Path | None = None
+    """File with a chat template (Jinja); None: the tokenizer's own. A model that has neither, as base models
+    have none, gets the messages joined by blank lines."""
+
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the chat template, like {enable_thinking: false}."""
 
 
 class DataConfig(Settings):

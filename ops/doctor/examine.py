@@ -12,7 +12,7 @@ from ops.config.derived import columns_of
 from ops.config.schema import Config, ConfigError, MetricsConfig, RayConfig
 from ops.doctor import machine, services, software
 from ops.doctor.finding import Check, Finding, fail, passed, run_check, warn
-from ops.run.preflight import check_model
+from ops.run.preflight import check_model, check_prompts
 from rewards.config import RewardsConfig
 
 OPTIMIZER_FACTOR = 8
@@ -52,13 +52,14 @@ def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]
 
 
 def model(config: Config) -> Iterator[Finding]:
-    """Check that the model folder is complete and that every stage fits its positions."""
+    """Check that the model is complete, that its prompts render and that every stage fits its positions."""
     try:
-        positions = check_model(config)
+        positions, has_template = check_model(config), check_prompts(config)
     except ConfigError as error:
-        yield fail("model", str(error), "correct model.path, or the stages' limits")
+        yield fail("model", str(error), "correct the model's settings, or the stages' limits")
         return
-    yield passed("model", f"{config.model.path}, {positions or 'unknown'} positions")
+    prompts = "a chat template" if has_template else "no chat template: messages are joined by blank lines"
+    yield passed("model", f"{config.model.path}, {positions or 'unknown'} positions, {prompts}")
 
 
 def data(config: Config) -> Iterator[Finding]:

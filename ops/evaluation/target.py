@@ -7,8 +7,9 @@ from pathlib import Path
 
 from actors.config import ThinkingConfig, VllmConfig
 from actors.engines.base import SamplingLimits
+from actors.sampling.rendering import PLAIN, PromptFormat
 from buffer.prompts.row import Columns
-from ops.config.derived import columns_of, stage_rules
+from ops.config.derived import columns_of, prompt_format, stage_rules
 from ops.config.schema import Config
 from rewards.config import RewardsConfig
 
@@ -24,7 +25,7 @@ class EvalTarget:
     limits: SamplingLimits
     columns: Columns
     rewards: RewardsConfig
-    system_prompt: str | None = None
+    prompt_format: PromptFormat = PLAIN
     thinking: ThinkingConfig = field(default_factory=ThinkingConfig)
 
 
@@ -35,13 +36,16 @@ def model_target(gpu: bool) -> EvalTarget:
 
 
 def run_target(config: Config) -> EvalTarget:
-    """Return a run's policy under the rules of its last stage, but without a deadline for a response."""
+    """Return a run's policy under the rules of its last stage, but without a deadline for a response.
+
+    Raises ConfigError if the chat template's file is not readable.
+    """
     return EvalTarget(
         config.actors.engine,
         replace(stage_rules(config)[-1].limits, deadline=None),
         columns_of(config),
         config.rewards,
-        config.data.system_prompt,
+        prompt_format(config),
         config.actors.thinking,
     )
 

@@ -1,4 +1,4 @@
-"""Checks made before anything is started: the model folder, pass rates of stages, changes by a resume."""
+"""Checks made before anything is started: model folder, prompts, pass rates, changes by a resume."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from actors.sampling.rendering import PromptRenderer
 from buffer.prompts.dataset import Dataset
 from buffer.rules.difficulty import drawn_in_stage
 from learner.checkpoint.checkpoint import Checkpoint
 from learner.coordinator.resume import ResumeRefused, check_resume
 from learner.memory import model_shape
 from learner.model_files import INDEX, WHOLE, weight_files
-from ops.config.derived import prompt_rules
+from ops.config.derived import prompt_format, prompt_rules
 from ops.config.schema import Config, ConfigError
 
 NOT_RELOADED = ("gpt_oss",)
@@ -83,6 +84,16 @@ def _read_json(path: Path, field: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{field}: {path.name} is not a mapping")
     return data
+
+
+def check_prompts(config: Config) -> bool:
+    """Render a prompt; return whether the model has a chat template. Raises ConfigError."""
+    try:
+        prompts = PromptRenderer(config.model.path, prompt_format(config))
+        prompts.render([{"role": "user", "content": "1+1="}])
+    except ValueError as error:
+        raise ConfigError(f"model.path: {config.model.path}: {error}") from None
+    return prompts.has_template
 
 
 def check_changes(checkpoint: Checkpoint, config: Config) -> dict[str, tuple[Any, Any]]:

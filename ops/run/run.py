@@ -34,7 +34,7 @@ from ops.run.buffer_supervisor import BufferSupervisor
 from ops.run.evaluation import RunEvaluation
 from ops.run.fleet_supervisor import FleetSupervisor
 from ops.run.hooks import RunHooks
-from ops.run.preflight import check_changes, check_model, check_pass_rates
+from ops.run.preflight import check_changes, check_model, check_pass_rates, check_prompts
 from ops.run.run_buffer import RunBuffer
 from ops.run.session import Session, generator_spec, open_session, rank_spec
 from ops.telemetry.metrics.run_metrics import RunMetrics
@@ -66,10 +66,13 @@ def run(config: Config, resume: Resume = "never", take_over: bool = False) -> di
     Raises ConfigError, RedisUnusable or DatasetError before anything is trained, RunFailed if a part dies.
     """
     check_model(config)
+    has_template = check_prompts(config)
     problems = read_problems(config)
     check_pass_rates(config, problems.train)
     with open_session(config, resume) as session:
         session.progress.note(f"training problems: {problems.train.summary()}")
+        if not has_template:
+            session.progress.note("the model has no chat template: the messages are joined by blank lines")
         summary = Run(session, problems).run(take_over)
         for line in final_lines(summary, session.folder.path):
             session.progress.note(line)

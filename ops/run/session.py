@@ -21,7 +21,7 @@ from buffer.weights.base import WeightStore
 from buffer.weights.location import Location
 from buffer.weights.scratch import sweep
 from learner.rank_spec import RankSpec
-from ops.config.derived import columns_of, stage_rules
+from ops.config.derived import columns_of, prompt_format, stage_rules
 from ops.config.schema import Config
 from ops.display.progress import Progress
 from ops.records.folder import Resume, RunFolder
@@ -138,7 +138,7 @@ def generator_spec(session: Session) -> GeneratorSpec:
         data=tuple(path.absolute() for path in config.data.train),
         stages=stage_rules(config),
         columns=columns_of(config),
-        system_prompt=config.data.system_prompt,
+        prompt_format=prompt_format(config),
         max_prompt_tokens=config.data.max_prompt_tokens,
         max_benchmark_tokens=max(
             (b.max_tokens or 0 for b in config.evaluation.benchmarks.values()), default=0

@@ -11,6 +11,6 @@ def test_a_run_is_sampled_and_graded_by_its_own_rules() -> None:
     target = run_target(load_config("quickstart", words))
     assert (target.limits.max_tokens, target.limits.thinking_tokens) == (48, 5)
     assert target.limits.deadline is None
-    assert (target.system_prompt, target.columns.instruction) == ("Think.", "Box it.")
+    assert (target.prompt_format.system_prompt, target.columns.instruction) == ("Think.", "Box it.")
     assert (target.engine.dtype, target.engine.kv_cache_gib) == ("float32", 0.25)
     assert target.thinking.budget == 5

@@ -15,7 +15,7 @@ from learner.memory import model_shape
 from ops.bench.tiny_model import write_tiny_model
 from ops.config.loader import load_config
 from ops.config.schema import ConfigError
-from ops.run.preflight import check_changes, check_model, check_model_folder
+from ops.run.preflight import check_changes, check_model, check_model_folder, check_prompts
 
 
 def make(folder: Path, config: object = None, weights: bool = True, tokenizer: bool = True) -> Path:
@@ -109,3 +109,17 @@ def test_another_model_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> Non
         ConfigError, match=r"^model.path: .*\(parameters \d+, layers 4; the folder has .*layers 2"
     ):
         check_changes(checkpoint, load_config("quickstart", [f"model.path={other}", "learner.zero_stage=2"]))
+
+
+def test_prompts_are_rendered_as_the_configuration_asks(model: Path, tmp_path: Path) -> None:
+    path, template = f"model.path={model}", tmp_path / "template.jinja"
+    assert not check_prompts(load_config("quickstart", [path]))
+    with pytest.raises(ConfigError, match=r"model.chat_template: .*template.jinja is not readable"):
+        check_prompts(load_config("quickstart", [path, f"model.chat_template={template}"]))
+    template.write_text(
+        "{% if think %}{{ raise_exception('no thoughts') }}{% endif %}{{ messages[0].content }}"
+    )
+    given = [path, f"model.chat_template={template}"]
+    assert check_prompts(load_config("quickstart", given))
+    with pytest.raises(ConfigError, match=r"model.path: .* no thoughts; set model.chat_template"):
+        check_prompts(load_config("quickstart", [*given, "model.chat_template_kwargs={think: true}"]))

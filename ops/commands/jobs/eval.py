@@ -95,7 +95,7 @@ def _evaluate(folder: Path, target: EvalTarget, benchmark: Benchmark, seed: int)
     from actors.sampling.evaluator import Evaluator
     from ops.run.run import RunFailed
 
-    evaluator = Evaluator(folder, target.engine, target.rewards, target.system_prompt, target.thinking, seed)
+    evaluator = Evaluator(folder, target.engine, target.rewards, target.prompt_format, target.thinking, seed)
     with Progress(console=stderr()) as progress:
         text = f"{len(benchmark.rows)} problems, {benchmark.samples} responses each"
         task = progress.add_task(text, total=len(benchmark.rows))
