@@ -115,8 +115,10 @@ class BufferConfig(Settings):
     """Seconds without progress after which a generator loses its groups; they are sampled again elsewhere.
     Must be longer than the slowest grader and the slowest load of weights."""
     straggler_seconds: float = Field(default=1800.0, gt=0)
-    """Seconds that one group may keep the learner from claiming its batch before it is dropped, and counted
-    with its length. Must be longer than the slowest honest response."""
+    """Seconds until a group that keeps the learner from its batch is dropped as a straggler, and counted with
+    its length: seconds without a token or verdict of its own (before its first token, of any such group), or
+    seconds for which it alone kept a batch waiting that is full without it, even if it moves. Must be longer
+    than lease_seconds and shorter than learner.claim_timeout."""
     push_seconds: float = Field(default=600.0, gt=0)
     """Seconds that a finished group waits for memory in Redis before the push fails."""
     memory_limit_bytes: int | None = Field(default=None, gt=0)

@@ -130,8 +130,9 @@ class LearnerConfig(Settings):
     """Restarts of all ranks after a death, from the newest checkpoint, before the next one is written."""
     nonfinite_limit: int = Field(3, ge=1)
     """Steps in a row with a non-finite gradient, each skipped, before the run stops with a report."""
-    claim_timeout: float = Field(1800.0, gt=0)
-    """Seconds without a full batch before the run stops with a report of what it waited for."""
+    claim_timeout: float = Field(3600.0, gt=0)
+    """Seconds without a full batch, counted from the last token or finished group of the run, before it stops
+    with a report of what it waited for. Must be longer than buffer.straggler_seconds."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and which are kept."""
 

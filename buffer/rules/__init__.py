@@ -6,6 +6,7 @@
     selection       which groups are worth training on
     difficulty      which prompts are drawn, and how often each is sampled
     lease_monitor   which leases are lost
+    stragglers      which groups a waiting learner drops
 
 Start at ``admission``. May import records and config.
 """

@@ -71,10 +71,11 @@ class LeaseMonitor:
         for lease in leases:
             actors.setdefault(lease.actor, set()).add((lease.group, lease.attempt, lease.progress))
         self._progressed = {
-            actor: _since(self._progressed.get(actor), frozenset(work), now) for actor, work in actors.items()
+            actor: unchanged_since(self._progressed.get(actor), frozenset(work), now)
+            for actor, work in actors.items()
         }
         self._reported = {
-            (lease.group, lease.attempt): _since(
+            (lease.group, lease.attempt): unchanged_since(
                 self._reported.get((lease.group, lease.attempt)), lease.beat, now
             )
             for lease in leases
@@ -86,5 +87,6 @@ class LeaseMonitor:
         return now - since
 
 
-def _since(last: tuple[T, float] | None, value: T, now: float) -> tuple[T, float]:
+def unchanged_since(last: tuple[T, float] | None, value: T, now: float) -> tuple[T, float]:
+    """Return ``value`` with the time since which it is the same; ``last``: what this returned before."""
     return last if last is not None and last[0] == value else (value, now)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -17,6 +18,7 @@ from buffer.records.rollout import GroupId, GroupSummary, RolloutGroup
 from buffer.records.versions import Lineage, PolicyVersion
 from buffer.rules.books import DropReason
 from buffer.rules.places import Place
+from buffer.rules.stragglers import StragglerMonitor
 from buffer.store.run_state import RunState
 
 _log = structlog.get_logger()
@@ -44,12 +46,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """No batch yet. ``overdue``: groups in flight that must arrive first, to keep the staleness bound."""
+    """No batch yet. ``overdue``: groups in flight that must arrive first, to keep the staleness bound.
+
+    ``progress``: grows with every token and verdict in the run, and with every group that finishes.
+    """
 
     have: int
     need: int
     in_flight: int
     overdue: int
+    progress: int
     why: str
 
 
@@ -76,7 +82,7 @@ class LearnerBuffer:
         self._beginning = threading.Lock()
         self._claims: dict[int, list[str]] = {}
         self._trained: dict[int, list[str]] = {}
-        self._overdue_since: tuple[int, float] | None = None
+        self._stragglers = StragglerMonitor(state.config.straggler_seconds)
         self._announced = ""
 
     def begin_lineage(self, parent: int, fork_step: int, floor: int = 0) -> Lineage:
@@ -85,6 +91,7 @@ class LearnerBuffer:
         ``floor``: the largest lineage number known outside Redis. Every older learner is fenced from now on.
         """
         self._claims.clear()
+        self._stragglers.clear()
         self._fork = fork_step
         self.remember_trained(self.recently_trained())
         self._announced = ""
@@ -121,8 +128,7 @@ class LearnerBuffer:
     def claim(self, lineage: int, step: int) -> Claim | NotReady:
         """Claim the batch of ``step``, earliest deadline first, or return what it is short of; never waits.
 
-        Drops what has been overdue for ``straggler_seconds``. Raises Fenced, or WrongStep if ``step`` is not
-        next.
+        Drops stragglers. Raises Fenced, or WrongStep if ``step`` is not next.
         """
         while True:
             reply = self._functions.call("claim", lineage, step, self._announced)
@@ -130,7 +136,7 @@ class LearnerBuffer:
                 self._replay_commits(lineage, step, int(reply[1]))
                 continue
             if reply[0] == b"not_ready":
-                return self._not_ready(lineage, step, [int(value) for value in reply[1:]])
+                return self._not_ready(lineage, step, reply[1:])
             rows = [(row[0].decode(), row[1].decode(), _readable(row[2])) for row in reply[1:]]
             invalid = self._invalid(rows)
             if not invalid:
@@ -153,7 +159,7 @@ class LearnerBuffer:
             self._functions.call("commit", lineage, old, *self._trained[old])
 
     def _accept(self, step: int, rows: Sequence[_Row]) -> Claim:
-        self._overdue_since = None
+        self._stragglers.clear()
         self._claims[step] = [name for name, _, _ in rows]
         key = self._functions.key
         groups = (
@@ -161,22 +167,20 @@ class LearnerBuffer:
         )
         return Claim(step, tuple(groups))
 
-    def _not_ready(self, lineage: int, step: int, counts: Sequence[int]) -> NotReady:
-        have, need, in_flight, overdue, version = counts
-        if not overdue:
-            self._overdue_since = None
-        elif self._overdue_since is None or self._overdue_since[0] != step:
-            self._overdue_since = (step, time.monotonic())
-        elif time.monotonic() - self._overdue_since[1] >= self.state.config.straggler_seconds:
-            dropped = self._functions.call("drop_stragglers", lineage, step)
-            _log.warning(
-                "dropped stragglers", step=step, groups=dropped, seconds=self.state.config.straggler_seconds
-            )
-            self._overdue_since = None
+    def _not_ready(self, lineage: int, step: int, reply: Sequence[Any]) -> NotReady:
+        have, need, in_flight, overdue, version, progress = (int(count) for count in reply[:-1])
+        groups = {name.decode(): moved for name, moved in zip(reply[-1][::2], reply[-1][1::2], strict=True)}
+        self._drop_stragglers(lineage, step, groups, full=have >= need)
         why = f"step {step} has {have} of {need} groups, {in_flight} in flight"
         if overdue:
             why += f", {overdue} of them due at this step (sampled by version {version} or before)"
-        return NotReady(have, need, in_flight, overdue, why)
+        return NotReady(have, need, in_flight, overdue, progress, why)
+
+    def _drop_stragglers(self, lineage: int, step: int, overdue: Mapping[str, int], full: bool) -> None:
+        if stragglers := self._stragglers.due(overdue, full, time.monotonic()):
+            dropped = self._functions.call("drop_stragglers", lineage, step, *stragglers)
+            seconds = self.state.config.straggler_seconds
+            _log.warning("dropped stragglers", step=step, groups=dropped, seconds=seconds)
 
     def unclaim(
         self, lineage: int, step: int, ids: Iterable[GroupId], reason: DropReason = "corrupt"

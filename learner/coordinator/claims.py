@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from buffer.records.rollout import GroupSummary
+from buffer.rules.lease_monitor import unchanged_since
 from buffer.store.learner_side import Claim, LearnerBuffer
 from learner.coordinator.rank_group import RankGroup
 from learner.coordinator.report import ControllerView
@@ -30,11 +31,24 @@ log = structlog.get_logger()
 
 
 class LearnerStarved(Exception):
-    """No full batch came by the deadline; the message names what is missing."""
+    """No full batch came and nothing moved until the deadline; the message names what is missing."""
 
 
 class StalenessViolated(Exception):
     """The batch breaks the staleness bound or the stage's rules, which the buffer should have kept."""
+
+
+class ProgressDeadline:
+    """The deadline of a wait, which starts again with every progress; the caller passes the time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last: tuple[int, float] | None = None
+
+    def passed(self, progress: int, now: float) -> bool:
+        """Return whether ``progress`` is the same for longer than the deadline at ``now``."""
+        self._last = unchanged_since(self._last, progress, now)
+        return now - self._last[1] > self._seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,7 @@ class BatchPlanner:
         """Wait for a full batch; return None if ``stop`` is set or the buffer stops the run."""
         timeout = self._schedule.learner(step).claim_timeout
         start = time.monotonic()
+        deadline = ProgressDeadline(timeout)
         log_at = start + LOG_SECONDS
         while not stop.is_set():
             claim = self._buffer.claim(lineage, step)
@@ -92,8 +107,11 @@ class BatchPlanner:
                 log.warning("no more batches", why=claim.why, stopping=reason)
                 return None
             now = time.monotonic()
-            if now > start + timeout:
-                raise LearnerStarved(f"{claim.why}; waited {timeout:.0f} s for the generators")
+            if deadline.passed(claim.progress, now):
+                raise LearnerStarved(
+                    f"{claim.why}; no token and no group in {timeout:.0f} s; "
+                    f"waited {now - start:.0f} s for the generators"
+                )
             if now > log_at:
                 log.info("waiting for groups", why=claim.why, seconds=round(now - start))
                 log_at = now + LOG_SECONDS

@@ -1,4 +1,4 @@
-"""The learner's side: claims, corrupt groups, stragglers, lineages, what Redis forgot."""
+"""The learner's side: claims, corrupt groups, lineages, what Redis forgot."""
 
 from __future__ import annotations
 
@@ -48,20 +48,6 @@ def test_an_unreadable_summary_is_dropped_before_anyone_plans_with_it(make_world
     assert isinstance(claim, Claim)
     assert leases[0].group not in {group.summary.id for group in claim.groups}
     assert world.state.books() == Books(started=3, claimed=2, dropped={"corrupt": 1})
-
-
-def test_stragglers_are_dropped_at_their_deadline_and_counted(make_world: MakeWorld) -> None:
-    world = make_world(batch=2, staleness=0, straggler_seconds=1e-9)
-    slow, fast = world.start(2)
-    world.finish([fast])
-    world.generator.heartbeat("g0", {slow.group: 700})
-    assert isinstance(world.learner.claim(1, 0), NotReady)
-    assert isinstance(world.learner.claim(1, 0), NotReady)  # drops it
-    books = world.state.books()
-    assert books.dropped == {"straggler deadline": 1}
-    assert books.dropped_tokens == {"straggler deadline": 700}
-    world.finish(world.start(1))
-    assert isinstance(world.learner.claim(1, 0), Claim)
 
 
 def test_the_wrong_step_and_a_fenced_learner_are_refused(make_world: MakeWorld) -> None:

@@ -67,6 +67,10 @@ def push(world: World, lease: Lease, version: PolicyVersion = UNKNOWN.version) -
     world.generator.push(lease, leased_group(lease, spans=[(version, 6)]))
 
 
+def drop_stragglers(world: World, lease: Lease) -> None:
+    world.state.functions.call("drop_stragglers", 1, 0, str(lease.group))
+
+
 def unclaim(world: World, *ends: str) -> None:
     world.state.functions.call("unclaim", 1, 0, *ends)
 
@@ -79,7 +83,7 @@ HAPPEN: dict[tuple[str, Place | None], Callable[[World, Lease], object]] = {
     ("reject", None): lambda world, lease: world.generator.reject(lease, leased_group(lease, (0, 0)).summary),
     ("drop", None): lambda world, lease: world.generator.drop(lease, "drained"),
     ("claim", None): lambda world, lease: claim(world),
-    ("drop_stragglers", None): lambda world, lease: world.state.functions.call("drop_stragglers", 1, 0),
+    ("drop_stragglers", None): drop_stragglers,
     ("unclaim", None): lambda world, lease: unclaim(world),
     ("unclaim", Place.DROPPED): lambda world, lease: unclaim(world, str(lease.group), "corrupt"),
     ("unclaim", Place.TRAINED): lambda world, lease: unclaim(world, str(lease.group), "trained"),

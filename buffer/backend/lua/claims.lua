@@ -14,6 +14,20 @@ local function overdue(run, stage, need)
     return 0, -1
 end
 
+-- Returns the groups in flight from `version` or before, each followed by its progress.
+local function progress_until(run, stage, version)
+    local ids, rows = redis.call('ZRANGEBYSCORE', in_flight_key(run, stage), '-inf', version), {}
+    local reports = read_fields(run.progress, ids)
+    for i, id in ipairs(ids) do rows[2 * i - 1], rows[2 * i] = id, reported_progress(reports[i]) end
+    return rows
+end
+
+-- Returns a number that grows with what generators report of their groups, and with every group that finishes.
+local function run_progress(run)
+    local finished = redis.call('HMGET', run.books, 'pushed', REJECTED)
+    return (redis.call('HGET', run.control, 'progress') or 0) + (finished[1] or 0) + (finished[2] or 0)
+end
+
 -- Returns the answer to a claim: per group its id, attempt and summary.
 local function claim_answer(run, ids, groups)
     local answer, summaries = { 'claimed' }, read_fields(run.summaries, ids)
@@ -48,8 +62,8 @@ local function announce(run, version)
 end
 
 -- ARGV: incarnation, lineage, step, version announced last ('' if none), which is announced again in case this Redis
--- forgot it. A repeated claim gets the first answer again. Answers 'claimed' with the groups, 'not_ready' with counts,
--- or 'behind' if this Redis forgot claims and commits.
+-- forgot it. A repeated claim gets the first answer again. Answers 'claimed' with the groups, 'not_ready' with counts
+-- and the progress of each group that may be overdue, or 'behind' if this Redis forgot claims and commits.
 define_learner('claim', function(run, step, args)
     local ids = redis.call('LRANGE', claim_key(run, step), 0, -1)
     if #ids > 0 then return claim_answer(run, ids, read_groups(run, ids)) end
@@ -61,7 +75,8 @@ define_learner('claim', function(run, step, args)
     local have = redis.call('ZCARD', pending_key(run, stage))
     local late_groups, version = overdue(run, stage, need)
     if have < need or late_groups > 0 then
-        return { 'not_ready', have, need, redis.call('ZCARD', in_flight_key(run, stage)), late_groups, version }
+        return { 'not_ready', have, need, redis.call('ZCARD', in_flight_key(run, stage)), late_groups, version,
+            run_progress(run), progress_until(run, stage, version) }
     end
     forget_ended(run)
     local answer = take(run, stage, need)
@@ -70,18 +85,18 @@ define_learner('claim', function(run, step, args)
     return answer
 end)
 
--- ARGV: incarnation, lineage, step. Drops the groups that keep the step from being claimed; returns how many.
+-- ARGV: incarnation, lineage, step, then ids. Drops those of the groups that keep the step from being claimed; returns
+-- how many.
 define_learner('drop_stragglers', function(run, step, args)
-    local dropped = 0
     if step ~= run.next then return 0 end
-    local stage = stage_of(run, run.next)
-    local excess, version = overdue(run, stage, batch_of(run, stage))
-    while excess > 0 do
-        local ids = redis.call('ZRANGEBYSCORE', in_flight_key(run, stage), '-inf', version, 'LIMIT', 0, excess)
-        if #ids == 0 then break end
-        for _, id in ipairs(ids) do drop(run, id, read_group(run, id), 'straggler deadline') end
-        dropped = dropped + #ids
-        excess, version = overdue(run, stage, batch_of(run, stage))
+    local dropped, stage = 0, stage_of(run, step)
+    for i = 4, #args do
+        local group = read_group(run, args[i])
+        local excess, version = overdue(run, stage, batch_of(run, stage))
+        if excess > 0 and group and group[PLACE] == IN_FLIGHT and group[STAGE] == stage and group[STEP] <= version then
+            drop(run, args[i], group, 'straggler deadline')
+            dropped = dropped + 1
+        end
     end
     if dropped > 0 then notify(run, 'room', 'straggler deadline') end
     return dropped

@@ -226,13 +226,11 @@ end
 -- Reasons that would recur: the prompt is not drawn again in this epoch.
 local RECURRING = { ['straggler deadline'] = true, corrupt = true, oversize = true, ['grading error'] = true }
 
-local function sampled_tokens(run, id)
-    local beat = redis.call('HGET', run.progress, id)
-    return beat and tonumber(string.match(beat, '^%d+')) or 0
-end
+-- Returns the progress in a group's "progress:beat".
+local function reported_progress(report) return report and tonumber(string.match(report, '^%d+')) or 0 end
 
 local function drop(run, id, group, reason, tokens)
-    tokens = tokens or sampled_tokens(run, id)
+    tokens = tokens or reported_progress(redis.call('HGET', run.progress, id))
     finish(run, id, group, DROPPED)
     count(run, 'dropped:' .. reason)
     if tokens > 0 then count(run, 'dropped_tokens:' .. reason, tokens) end

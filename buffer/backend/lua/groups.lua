@@ -153,25 +153,29 @@ end)
 
 local function lose(run, id, group)
     redis.call('ZADD', run.lost, group[STEP], id)
+    redis.call('HDEL', run.progress, id)
     group[ACTOR] = ''
     write_group(run, id, group)
     count(run, 'leases_lost')
 end
 
--- ARGV: incarnation, actor, then per group its id and a number that grows with its progress.
--- Returns the groups whose lease the actor lost.
+-- ARGV: incarnation, actor, then per group its id and a number that grows with its progress; what they grew by adds up
+-- to the run's progress. Returns the groups whose lease the actor lost.
 define('heartbeat', function(run, args)
-    local ids, progress, gone = {}, {}, {}
+    local ids, progress, gone, grown = {}, {}, {}, 0
     for i = 3, #args, 2 do ids[#ids + 1] = args[i] end
     local beat = redis.call('HINCRBY', key(run, 'beats'), args[2], 1)
+    local before = read_fields(run.progress, ids)
     for i, group in ipairs(read_groups(run, ids)) do
         if group and group[PLACE] == IN_FLIGHT and group[ACTOR] == args[2] then
+            grown = grown + math.max(0, args[2 * i + 2] - reported_progress(before[i]))
             progress[#progress + 1], progress[#progress + 2] = ids[i], args[2 * i + 2] .. ':' .. beat
         else
             gone[#gone + 1] = ids[i]
         end
     end
     bulk('HSET', progress, run.progress)
+    redis.call('HINCRBY', run.control, 'progress', grown)
     return gone
 end)
 

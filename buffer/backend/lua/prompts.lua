@@ -133,7 +133,6 @@ end
 local function reissue(run, actor, id)
     local group = read_group(run, id)
     redis.call('ZREM', run.lost, id)
-    redis.call('HDEL', run.progress, id)
     group[STEP], group[ACTOR], group[LINEAGE] = actor.step, actor.name, actor.lineage
     redis.call('ZADD', in_flight_key(run, group[STAGE]), actor.step, id)
     return group
