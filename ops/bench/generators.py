@@ -32,10 +32,15 @@ from buffer.store.rollout_buffer import RolloutBuffer
 from buffer.weights.disk import DiskWeights
 from ops.bench.async_simulation import Outcome, Simulation, synchronous_seconds
 from ops.bench.simulated_engine import Cluster
+from ops.bench.timing import NothingMeasured
 from ops.bench.tiny_model import copy_weights, write_tiny_model
 from rewards.config import RewardsConfig
 
-GROUP_SIZE, MAX_TOKENS, BATCH, ROUNDS = 8, 64, 16, 5
+GROUP_SIZE, MAX_TOKENS, BATCH, ROUNDS = 8, 64, 512, 5
+"""All groups are of one version, so admission stops after MAX_STALENESS + 1 batches: 8 million tokens, more
+than 64 sequences yield in all rounds."""
+MAX_STALENESS = 32
+WARM_UP_SECONDS, SECONDS, LONG_SECONDS = 2.0, 5.0, 20.0
 ENGINE = VllmConfig(dtype="float32", max_num_seqs=64, kv_cache_gib=0.25, enforce_eager=True)
 STALENESS = (0, 1, 2, 4)
 KV_SECONDS = 0.15e-3
@@ -45,7 +50,7 @@ queries) over 3.35 TB/s. Decoding is then bound by the cache, not by the weights
 
 def run(long: bool = False) -> dict[str, Any]:
     """Return ``engine_efficiency`` of the real engine, and ``async_gain`` and its shares in virtual time."""
-    figures: dict[str, Any] = asyncio.run(_efficiency(seconds=20.0 if long else 5.0))
+    figures: dict[str, Any] = asyncio.run(_efficiency(seconds=LONG_SECONDS if long else SECONDS))
     figures |= _asynchrony(Cluster(), "", steps=24 if long else 14)
     figures |= _asynchrony(Cluster(sequence_seconds=KV_SECONDS), "_kv_bound", steps=24 if long else 14)
     return figures
@@ -59,13 +64,15 @@ async def _efficiency(seconds: float) -> dict[str, Any]:
         ids = [prompts.render(row.messages).tolist() for row in dataset]
         engine = await VllmEngine.start(spec.model, spec.engine_config(), UNANNOUNCED)
         alone, loop = [], []
-        with _instant_learner(buffer):
-            for number in range(ROUNDS):
-                alone.append(await _rate(engine, _alone(engine, ids), seconds))
-                generator = assemble(spec, f"bench-{number}", 0, engine, prompts, dataset, client)
-                loop.append(await _rate(engine, generator.run(), seconds, generator.drain))
+        try:
+            with _instant_learner(buffer):
+                for number in range(ROUNDS):
+                    alone.append(await rate(engine, _alone(engine, ids), seconds))
+                    generator = assemble(spec, f"bench-{number}", 0, engine, prompts, dataset, client)
+                    loop.append(await rate(engine, generator.run(), seconds, generator.drain))
+        finally:
             await engine.close()
-        client.close()
+            client.close()
     return {
         "engine_efficiency": median(a / b for a, b in zip(loop, alone, strict=True)),
         "generator_tokens_per_second": median(loop),
@@ -73,25 +80,30 @@ async def _efficiency(seconds: float) -> dict[str, Any]:
     }
 
 
-async def _rate(
+async def rate(
     engine: VllmEngine,
     work: Coroutine[Any, Any, None],
     seconds: float,
     end: Callable[[str], None] | None = None,
 ) -> float:
-    """Return tokens per second during ``work``, its beginning and its end left out."""
+    """Return tokens per second during ``work``, its beginning and its end left out.
+
+    Raises NothingMeasured if the work ran out before the end.
+    """
     task = asyncio.create_task(work)
-    await asyncio.sleep(2.0)
+    await asyncio.sleep(WARM_UP_SECONDS)
     before, begun = engine.stats().tokens, time.monotonic()
     await asyncio.sleep(seconds)
-    rate = (engine.stats().tokens - before) / (time.monotonic() - begun)
+    after, elapsed = engine.stats(), time.monotonic() - begun
     if end is None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     else:
         end("measured")
         await task
-    return float(rate)
+    if not after.running:
+        raise NothingMeasured("tokens per second: the engine had no work left before the measurement ended")
+    return (after.tokens - before) / elapsed
 
 
 async def _alone(engine: VllmEngine, prompts: list[list[int]]) -> None:
@@ -122,16 +134,18 @@ def _instant_learner(buffer: RolloutBuffer) -> Iterator[None]:
 
     thread = threading.Thread(target=learn, daemon=True)
     thread.start()
-    yield
-    end.set()
-    thread.join(30)
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join(30)
 
 
 @contextmanager
 def _run(folder: Path) -> Iterator[tuple[GeneratorSpec, RolloutBuffer]]:
     """Open a run of additions, whose buffer takes every group, with one published version."""
     difficulty = DifficultyConfig(retire_at=None, rest_after=None)
-    config = BufferConfig(max_staleness=32, selection="all", difficulty=difficulty)
+    config = BufferConfig(max_staleness=MAX_STALENESS, selection="all", difficulty=difficulty)
     rows = [{"question": f"{i} + {j} = ", "answer": str(i + j)} for i in range(10, 40) for j in range(10, 40)]
     data = folder / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))

@@ -9,6 +9,10 @@ Clock = Callable[[], float]
 Work = Callable[[], object]
 
 
+class NothingMeasured(Exception):
+    """A measurement without data; the message says what there was no data for."""
+
+
 def seconds(work: Work, clock: Clock = time.perf_counter) -> float:
     """Return the seconds of one call, by the given clock."""
     start = clock()
