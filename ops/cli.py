@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn, Optional
 import typer
 from rich.markup import escape
 
-from ops.commands.jobs import bench, config, doctor, eval, export, generator, score, train
+from ops.commands.jobs import bench, config, data, doctor, eval, export, generator, score, train
 from ops.commands.observe import buffer, dashboards, fleet, rollouts, runs, top
 from ops.config.schema import ConfigError
 from ops.display.console import stderr
@@ -32,7 +32,7 @@ app = typer.Typer(
     Then `magicrl config show quickstart` prints every setting with its meaning, and
     `magicrl train my_run.yaml` trains your model on your problems.""",
 )
-for group, name in ((config, "config"), (buffer, "buffer"), (dashboards, "dashboards")):
+for group, name in ((config, "config"), (data, "data"), (buffer, "buffer"), (dashboards, "dashboards")):
     app.add_typer(group.app, name=name)
 for single in (train, top, runs, rollouts, fleet, generator, eval, score, export, doctor, bench):
     app.add_typer(single.app)

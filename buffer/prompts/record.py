@@ -15,13 +15,10 @@ from rewards.math.references import references
 DIFFICULTY_SAMPLES = 16
 """``model_difficulty`` counts failures out of 16 samples (Skywork-OR1-RL-Data)."""
 
-_IMAGE_COLUMNS = ("image", "images", "video", "videos", "audio", "audios")
-
 
 def read_row(record: Mapping[str, Any], index: int, source: str, columns: Columns) -> Row:
     """Return the row of a raw record; raises BadRow. source: the data source if the record names none."""
     record = without_none(record)
-    _refuse_images(record)
     form = form_of(record, columns)
     fields = form.read(record, columns)
     ability = _ability(str(record.get("ability") or fields.ability or columns.ability), columns.abilities)
@@ -35,12 +32,6 @@ def read_row(record: Mapping[str, Any], index: int, source: str, columns: Column
         pass_rate=_pass_rate(fields.extra, columns.model),
         form=form.name,
     )
-
-
-def _refuse_images(record: Mapping[str, Any]) -> None:
-    named = next((name for name in _IMAGE_COLUMNS if record.get(name)), None)
-    if named:
-        raise BadRow(f"has {named}: only text can be trained on")
 
 
 def without_none(value: Any) -> Any:
@@ -82,18 +73,7 @@ def difficulties(extra: Mapping[str, Any]) -> Mapping[str, Any]:
 def _pass_rate(extra: Mapping[str, Any], model: str | None) -> float | None:
     failures = difficulties(extra).get(model) if model is not None else None
     if failures is None:
-        return _solve_rate(extra)
+        return None
     if not isinstance(failures, int | float) or not 0 <= failures <= DIFFICULTY_SAMPLES:
         raise BadRow(f"model_difficulty of {model} is not a number from 0 to {DIFFICULTY_SAMPLES}")
     return 1.0 - failures / DIFFICULTY_SAMPLES
-
-
-def _solve_rate(extra: Mapping[str, Any]) -> float | None:
-    """Return the share of solved samples in a column of its own (Big-Math, Open-Reasoner-Zero)."""
-    name = next((name for name in extra if name.endswith("solve_rate") or name == "pass_at_n"), None)
-    if name is None:
-        return None
-    rate = extra[name]
-    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
-        raise BadRow(f"{name} is not a number from 0 to 1")
-    return float(rate)

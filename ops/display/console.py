@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 STDOUT, STDERR = 1, 2
 PIPED_WIDTH = 240
@@ -22,6 +23,12 @@ def stdout() -> Console:
 def stderr() -> Console:
     """Return standard error, for progress and one-line errors."""
     return _wide(Console(stderr=True, highlight=False, soft_wrap=True))
+
+
+def counted_progress() -> Progress:
+    """Return bars on standard error that show how many of how many are done, and the time left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=stderr())
 
 
 @contextmanager

@@ -142,9 +142,11 @@ def test_errors_name_the_file_and_the_fix(tmp_path: Path) -> None:
         NoUsableRow, match=r"2 x has no answer \(first: row 0 of d\.jsonl\); a row needs prompt and"
     ):
         read_dataset(write_lines(tmp_path / "d.jsonl", [{"question": "1?"}] * 2))
-    with pytest.raises(NoUsableRow) as empty:
-        read_dataset(write_lines(tmp_path / "e.jsonl", ["{}", "[]"]))
-    reasons = [(skip.row, skip.reason) for skip in empty.value.dataset.skipped]
+    with pytest.raises(NoUsableRow):
+        read_dataset(write_lines(tmp_path / "e.jsonl", []))
+    with pytest.raises(NoUsableRow) as unusable:
+        read_dataset(write_lines(tmp_path / "f.jsonl", ["{}", "[]"]))
+    reasons = [(skip.row, skip.reason) for skip in unusable.value.dataset.skipped]
     assert reasons == [(0, "has no prompt"), (1, "is not a JSON object")]
 
 

@@ -32,6 +32,7 @@ JOINS_AND_DRAINS = (
     "test_it_joins_drains_on_sigterm_and_another_one_that_is_killed_leaves_no_engine"
 )
 EVALUATES = "actors/test_evaluator.py::test_the_command_evaluates_a_model_folder"
+CHECK = "ops/test_data_command.py"
 DETACHED = "ops/test_runs.py::test_detached_it_outlives_its_parent"
 BENCH = "ops/test_bench_command.py"
 DEPLOY = "ops/test_deploy_kubernetes.py"
@@ -74,6 +75,14 @@ ELSEWHERE = {
     "magicrl bench metrics --json": ("ops/test_bench_metrics.py::test_the_share_is_that_of_a_recorded_step"),
     "magicrl bench rewards": f"{BENCH}::test_every_module_that_measures_is_listed",
     "magicrl bench weights": f"{BENCH}::test_every_module_that_measures_is_listed",
+    "magicrl data check data/train.parquet": f"{CHECK}::test_answers_are_read_sampled_and_graded",
+    "magicrl data check data/train.parquet --config my_run.yaml": (
+        f"{CHECK}::test_the_config_says_how_rows_are_read_and_rendered"
+    ),
+    "magicrl data check data/train.parquet --solutions": f"{CHECK}::test_programs_are_graded_in_the_sandbox",
+    "magicrl data check data/train.parquet --limit 500 --json": (
+        f"{CHECK}::test_programs_are_graded_in_the_sandbox"
+    ),
     "prometheus --config.file=runs/my_run/prometheus.yml": ON_A_LIVE_RUN,
     "tensorboard --logdir runs": "ops/test_tracker_process.py::test_tensorboard_shows_every_number",
     "ray start --head --dashboard-host=127.0.0.1": SLURM,

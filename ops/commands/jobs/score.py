@@ -11,12 +11,11 @@ from typing import IO, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ops.config.loader import load_config
 from ops.config.schema import ConfigError
-from ops.display.console import stderr, stdout
+from ops.display.console import counted_progress, stdout
 from rewards.code.test_cases import plain_tests
 from rewards.config import RewardsConfig
 from rewards.reward import VERDICTS, Problem, Score
@@ -57,7 +56,7 @@ def score(
     with ExitStack() as stack:
         pool = stack.enter_context(GraderPool(rewards))
         sink = stack.enter_context(output.open("w", encoding="utf-8")) if output else None
-        progress = stack.enter_context(_progress())
+        progress = stack.enter_context(counted_progress())
         bar = progress.add_task("grading", total=len(rows))
         scores = pool.score_each((problem, response) for _, problem, response in rows)
         for (row, problem, _), given in zip(rows, scores, strict=True):
@@ -66,11 +65,6 @@ def score(
             progress.advance(bar)
     tally.show(stdout())
     raise typer.Exit(1 if tally.failures else 0)
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=stderr())
 
 
 def _rows(file: Path) -> Iterator[Row]:
