@@ -134,11 +134,6 @@ class Generator:
         self._draining = self._draining or reason
         self._wakeup.notify()
 
-    @property
-    def draining(self) -> str | None:
-        """Why it has stopped leasing, or None."""
-        return self._draining
-
     async def close(self) -> None:
         """Free the engine's processes and the graders', and the local copies of weights."""
         await self.engine.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
 from buffer.prompts.pool import PromptMeta
-from buffer.records.versions import Ancestry, Lineage, PolicyVersion
+from buffer.records.versions import Lineage, PolicyVersion
 from buffer.rules.admission import Admission, BatchSchedule, StageBatch
 from buffer.rules.books import DropReason
 from buffer.rules.places import TRANSITIONS, UNCLAIMED, Event, Place
@@ -53,7 +54,14 @@ class Model:
     trained_at: dict[int, list[str]] = field(default_factory=dict)
 
     def valid(self, version: PolicyVersion) -> bool:
-        return Ancestry(self.lineages, self.lineages[-1].number).allows(version)
+        """Return whether ``version`` is of the current lineage, or of an ancestor before all forks since."""
+        lineages = {row.number: row for row in self.lineages}
+        row, limit = self.lineages[-1], math.inf
+        while row.number != version.lineage:
+            if row.parent == 0:
+                return False
+            row, limit = lineages[row.parent], min(limit, row.fork_step)
+        return version.step <= limit
 
     def admission(self, without: str = "") -> Admission:
         state = Admission(SCHEDULE, self.staleness, self.next)

@@ -27,7 +27,7 @@ local function read_lineage(run, number)
     return tonumber(parent), tonumber(fork)
 end
 
--- Writes the newest valid step by ancestor: the smallest fork on the path; -1: no limit (see versions.Ancestry).
+-- Writes the newest valid step by ancestor: the smallest fork on the path; -1: no limit.
 local function write_ancestry(run, number)
     local limit, ancestry = -1, key(run, 'ancestry')
     redis.call('DEL', ancestry)
