@@ -1,4 +1,4 @@
-"""Benchmarks on a generator that works: one version answers all of them, and training goes on."""
+"""Benchmarks on a generator that works: one version answers all of them, and training continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEST = SamplingLimits(max_tokens=16, temperature=0.5)
 
 @pytest.fixture
 def versions(monkeypatch: pytest.MonkeyPatch) -> list[PolicyVersion]:
-    """Of every span of every response to a benchmark, which is told by its temperature."""
+    """The version of every span of the responses to a benchmark, recognised by its temperature."""
     seen: list[PolicyVersion] = []
     sample = ScriptedEngine.sample
 

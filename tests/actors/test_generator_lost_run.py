@@ -1,4 +1,4 @@
-"""A Redis that loses the run under a generator: its work is aborted and counted, and it goes on."""
+"""A Redis that loses the run under a generator: its work is aborted and counted, and it continues."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from buffer.backend import connection
-from buffer.backend import embedded as server
+from buffer.backend import connection, embedded
 from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import RedisConfig
 
@@ -28,7 +27,7 @@ def test_a_redis_that_may_evict_is_refused(
             connect(RedisConfig(), running.url)
 
 
-def test_passwords(short_folder: Path) -> None:
+def test_a_password_is_needed_and_never_shown(short_folder: Path) -> None:
     with EmbeddedRedis(short_folder, port=0) as running:
         redis.Redis.from_url(running.url).config_set("requirepass", "s3cret")
         with pytest.raises(RedisUnusable, match=r"redis\.password_file"):
@@ -43,13 +42,13 @@ def test_passwords(short_folder: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
-def test_tls(short_folder: Path) -> None:
+def test_tls_needs_a_trusted_certificate(short_folder: Path) -> None:
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
     names = "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
     files = f"-keyout {short_folder}/key.pem -out {short_folder}/cert.pem"
     subprocess.run(f"{make} {names} {files}".split(), check=True, capture_output=True, timeout=30)
     with EmbeddedRedis(short_folder, port=0) as running:
-        plain, port = redis.Redis.from_url(running.url), server._free_port()
+        plain, port = redis.Redis.from_url(running.url), embedded._free_port()
         try:
             for name, file in (("cert", "cert"), ("key", "key"), ("ca-cert", "cert")):
                 plain.config_set(f"tls-{name}-file", f"{short_folder}/{file}.pem")

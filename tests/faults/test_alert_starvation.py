@@ -110,7 +110,7 @@ def test_top_shows_the_run(live: LiveRun) -> None:
 
 
 def test_without_generators_the_starvation_alert_becomes_pending_and_fires(live: LiveRun) -> None:
-    """All generators are told to leave; what the learner waits for shows while it waits."""
+    """All generators are asked to leave; the alert follows the learner's wait while it lasts."""
     command = [*COMMAND, "scale", "--run=live", f"--folder={live.folder.parent}", "--generators=0"]
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, timeout=60)
     states: list[str] = []

@@ -124,7 +124,7 @@ def test_frozen_longer_than_its_lease_and_thawed_again(run: SmallRun, start: Any
 
 
 def freeze_at_work(run: SmallRun, process: subprocess.Popen[bytes], name: str) -> bool:
-    """Freeze it; thawed again at once, and False, if it holds no lease that could be lost."""
+    """Freeze it. Return False, with it thawed again, if it has no lease that could be lost."""
     os.kill(process.pid, signal.SIGSTOP)
     if any(lease.actor == name for lease in run.buffer.driver.leases()):
         return True

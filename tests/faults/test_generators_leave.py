@@ -136,7 +136,7 @@ def test_they_are_told_apart_and_their_end_starves_the_learner(run: WatchedRun) 
     assert ready["metric"]["run"] == "small"
     until(lambda: run.ask("sum(rate(magicrl_gen_tokens_total[4s])) > 0"), "tokens")
 
-    # One leaves: its series end, the other's go on; the next one to come gets its slot.
+    # One leaves: its series end, the other's continue; the next one to come gets its slot.
     run.generators[0].send_signal(signal.SIGTERM)
     assert run.generators[0].wait(timeout=60) == 0
     until(lambda: len(run.slots()) == 1, "end of its series")

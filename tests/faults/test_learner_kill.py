@@ -84,7 +84,7 @@ def check(folder: Path, run: WatchedRun) -> None:
     books = run.buffer.state.books()
     assert books.balanced
     assert books.trained == 8 * STAGE.prompts_per_step
-    # I2: no token beyond the bound; I3: versions never went back in a generator's eyes
+    # I2: no token beyond the bound; I3: no generator saw versions go back
     assert max(row["staleness_max"] for row in steps) <= 1
     assert all(a <= b for a, b in pairwise(run.seen))
     # I4: the entropy coefficient went on from where the checkpoint had it

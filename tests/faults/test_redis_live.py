@@ -1,4 +1,4 @@
-"""A live run whose Redis is killed and emptied twice trains to its end, and its books say what was lost."""
+"""A live run whose Redis is killed and emptied twice trains to its end, and its books count what was lost."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class BrokenLine:
             while data := near.recv(2**20):
                 if self.cut and self.cut in data:
                     self.cut, self.cuts = b"", self.cuts + 1
-                    near.shutdown(socket.SHUT_RDWR)  # the reply, if there is one, finds nobody
+                    near.shutdown(socket.SHUT_RDWR)  # the reply, if there is one, is lost
                     if self.after:
                         far.sendall(data)
                         far.recv(2**20)

@@ -1,4 +1,4 @@
-"""A process that holds a run's folder as a driver does."""
+"""A process that locks a run's folder as a driver does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ end.wait(60)
 
 
 def hold_run(config: Path, *words: str, cwd: Path | None = None) -> subprocess.Popen[str]:
-    """Start a process that holds the run's folder until SIGTERM; with "stubborn" it ignores it."""
+    """Start a process that keeps the run's folder locked until SIGTERM; with "stubborn" it ignores it."""
     argv = [sys.executable, "-c", HOLDER, str(config), *words]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=cwd)
     assert process.stdout is not None

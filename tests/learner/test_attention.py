@@ -45,8 +45,8 @@ def windowed(window: int) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("kind", ["grouped heads", "sliding window"])
-@pytest.mark.parametrize("told", ["bounds", "positions"])
-def test_packed_sequences_are_as_if_alone(tiny_model, kind, told):
+@pytest.mark.parametrize("given", ["bounds", "positions"])
+def test_packed_sequences_are_as_if_alone(tiny_model, kind, given):
     model = AutoModelForCausalLM.from_pretrained(tiny_model) if kind == "grouped heads" else windowed(5)
     model, ids = model.double(), torch.randint(29, PLACES.shape)
     model.set_attn_implementation("sdpa")
@@ -54,7 +54,7 @@ def test_packed_sequences_are_as_if_alone(tiny_model, kind, told):
         model.model(ids[row : row + 1, a:b], use_cache=False).last_hidden_state for row, a, b in SEQUENCES
     ]
     model.set_attn_implementation(VARLEN)
-    extra = bounds_arguments(sequence_bounds(PLACES), 20) if told == "bounds" else {}
+    extra = bounds_arguments(sequence_bounds(PLACES), 20) if given == "bounds" else {}
     packed = model.model(ids, position_ids=PLACES, use_cache=False, **extra).last_hidden_state
     torch.testing.assert_close(packed.flatten(0, 1), torch.cat(alone, 1)[0])
 

@@ -104,7 +104,7 @@ def run_with_free_bytes(
     free: dict[int, int],
     patience: float = 600.0,
 ) -> tuple[LearnerRun, Learner]:
-    """free: by step, what the disk has free when that step is over; without end where it is not said."""
+    """free: bytes that the disk has free after each step; unlimited for a step that is not listed."""
     config = LearnerConfig(checkpoint=CheckpointConfig(every=2), publish_patience=patience)
     run = make_run(Schedule([StageConfig(response_limit=24, prompts_per_step=3, group_size=4)], config))
 

@@ -184,7 +184,7 @@ def test_the_scaled_object_scales_the_deployment() -> None:
 def test_more_generators_while_the_learner_waits_fewer_while_they_do(
     waits: float | None, held_back: float | None, wanted: float, tmp_path: Path
 ) -> None:
-    """Four generators; shares of the time in which the learner waits and in which they are held back."""
+    """Four generators; the shares of time in which the learner waits, and in which admission blocks them."""
     query = one("ScaledObject", "magicrl-generators")["spec"]["triggers"][0]["metadata"]["query"]
     series = {'magicrl_learner_wait_seconds_total{run="math"}': f"0+{60 * (waits or 0):g}x20"}
     for actor in range(4) if held_back is not None else ():

@@ -77,7 +77,7 @@ def test_the_wrong_build_for_the_devices(installed: dict[str, str], monkeypatch:
     assert (finding.status, finding.fix) == ("warn", "make setup EXTRA=gpu")
 
 
-def test_space(tmp_path: Path) -> None:
+def test_free_space_is_that_of_the_nearest_parent(tmp_path: Path) -> None:
     assert machine.space("disk", tmp_path / "not/yet/there", 1, "it", "fix").status == "pass"
     assert machine.space("disk", tmp_path, 2**60, "it", "free some").fix == "free some"
 

@@ -47,7 +47,7 @@ def test_metrics_beyond_loopback_need_a_token(tmp_path: Path) -> None:
     assert "metrics.token_file" in str(refused)
     (tmp_path / "token").write_text("secret")
     later = CliRunner().invoke(app, [*command, "--metrics-token-file", str(tmp_path / "token")]).exception
-    assert isinstance(later, RedisUnusable), "with a token it goes on to Redis"
+    assert isinstance(later, RedisUnusable), "with a token it continues to Redis"
 
 
 def test_loopback_of_another_machine_is_no_target(client: redis.Redis) -> None:
@@ -60,11 +60,11 @@ def test_loopback_of_another_machine_is_no_target(client: redis.Redis) -> None:
         Target("generator", 1002, "10.0.0.2:7", node="far"),
     ):
         targets.announce(target)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         for _ in range(2):
             listed = targets.service_discovery()
     assert [labels["labels"]["instance"] for labels in listed] == ["generator-1000", "generator-1002"]  # type: ignore[index]
     assert here.node == socket.gethostname()
-    (warning,) = said
+    (warning,) = logged
     assert warning["instance"] == "generator-1001"
     assert "--metrics-host" in warning["fix"]

@@ -20,7 +20,7 @@ def report(name: str, tokens: int, seconds: float, idle: float = 0.0) -> dict[st
 
 @dataclass
 class Fleet:
-    """A fleet whose reports the test sets, and which dies when the test says so."""
+    """A fleet whose reports the test sets, and which dies on the test's request."""
 
     newest: list[Mapping[str, Any]] = field(default_factory=list)
     dead: bool = False

@@ -53,7 +53,7 @@ class Job:
 
 @dataclass
 class Fleet:
-    """As many generators as the test says, all idle."""
+    """As many idle generators as the test sets."""
 
     ready: int = 1
     broken: bool = False

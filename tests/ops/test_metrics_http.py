@@ -57,7 +57,7 @@ def test_beyond_loopback_only_with_a_key(host: str) -> None:
         MetricsServer(host, 0)
 
 
-def test_tls(registry: CollectorRegistry, tmp_path: Path) -> None:
+def test_metrics_over_tls_beside_a_client_that_is_silent(registry: CollectorRegistry, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
     command += f" -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM
 
-from ops.quickstart import cold_start as cold
+from ops.quickstart import cold_start
 from ops.quickstart.model import build_model
 from ops.quickstart.problems import split
 from ops.quickstart.settings import ColdStart
@@ -36,7 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def untrained() -> Qwen2ForCausalLM:
     torch.manual_seed(3)
-    return Qwen2ForCausalLM(cold.model_config(byte_tokenizer()))
+    return Qwen2ForCausalLM(cold_start.model_config(byte_tokenizer()))
 
 
 def test_a_token_a_byte_and_every_text_comes_back(built: Path) -> None:
@@ -75,7 +75,7 @@ def test_equal_seeds_make_equal_models(built: Path, tmp_path: Path) -> None:
 
 def test_the_loss_is_on_the_solution_and_its_end_alone() -> None:
     tokenizer, problems = byte_tokenizer(), [split()[0][0], split()[0][1]]
-    tokens, labels = cold._examples(tokenizer, problems)
+    tokens, labels = cold_start._examples(tokenizer, problems)
     for problem, row, label in zip(problems, tokens, labels, strict=True):
         assert tokenizer.decode(row[label != -100]) == problem.solution + tokenizer.eos_token
         assert tokenizer.decode(row, skip_special_tokens=True) == f"{problem.question}\n{problem.solution}"
@@ -84,9 +84,9 @@ def test_the_loss_is_on_the_solution_and_its_end_alone() -> None:
 def test_sampled_entropy_is_that_of_a_plain_forward_pass() -> None:
     """The sampler's cache against a forward pass over the whole of what it sampled."""
     tokenizer, model, problems = byte_tokenizer(), untrained(), split()[1][:8]
-    look = cold.sample_quality(model, tokenizer, problems, torch.Generator().manual_seed(1), limit=12)
+    look = cold_start.sample_quality(model, tokenizer, problems, torch.Generator().manual_seed(1), limit=12)
     assert look.accuracy == 0.0
-    tokens = torch.tensor(cold.prompt_tokens(tokenizer, problems))
+    tokens = torch.tensor(cold_start.prompt_tokens(tokenizer, problems))
     generator, start = torch.Generator().manual_seed(1), tokens.shape[1]
     open_, nats = torch.ones(len(problems), dtype=torch.bool), []
     for _ in range(12):
@@ -103,13 +103,13 @@ def test_an_overshoot_goes_back_by_smaller_strides_then_to_other_seeds_then_give
     # Every evaluation overshoots.
     settings = dataclasses.replace(SHORT, evaluate_every=4, highest=-1.0, returns=2)
     lines: list[str] = []
-    with pytest.raises(cold.ColdStartFailed, match=r"seed 0: .*; seed 1: "):
-        cold.cold_start(settings, byte_tokenizer(), split()[0], lines.append)
+    with pytest.raises(cold_start.ColdStartFailed, match=r"seed 0: .*; seed 1: "):
+        cold_start.cold_start(settings, byte_tokenizer(), split()[0], lines.append)
     assert [line.split(":")[0] for line in lines] == [f"cold start, step {n}" for n in (4, 2, 1)] * 2
 
 
 def test_going_back_restores_weights_and_moments() -> None:
-    attempt = cold._Attempt(SHORT, byte_tokenizer(), split()[0], seed=0)
+    attempt = cold_start._Attempt(SHORT, byte_tokenizer(), split()[0], seed=0)
     attempt._step()
     kept, problems = attempt._state(), split()[0][:4]
     attempt._draw = lambda count: problems  # type: ignore[method-assign]
@@ -126,6 +126,6 @@ def test_going_back_restores_weights_and_moments() -> None:
 def test_the_real_cold_start_ends_right_a_third_of_the_time(tmp_path: Path, seed: int) -> None:
     folder = build_model(tmp_path, ColdStart(seed=seed))
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-    look = cold.sample_quality(model, tokenizer, split()[1], torch.Generator().manual_seed(seed))
+    look = cold_start.sample_quality(model, tokenizer, split()[1], torch.Generator().manual_seed(seed))
     assert 0.2 < look.accuracy < 0.5  # on problems never trained on, so with its own noise
     assert look.entropy < 0.12

@@ -31,7 +31,7 @@ def test_there_is_a_section_for_each_alert_alone() -> None:
     assert sorted(HEADINGS) == sorted(RUNBOOK_URLS)
 
 
-def test_panels_exist() -> None:
+def test_every_panel_it_names_exists() -> None:
     panels = {(dashboard, panel.title) for dashboard, panel in all_panels()}
     named = set(
         re.findall(r"\*(Overview|Learning health|Data plane|Fleet): ([^*]+)\*", " ".join(TEXT.split()))

@@ -1,4 +1,4 @@
-"""Runs are found, told apart by state, ended, and outlive what started them."""
+"""Runs are found, distinguished by state, ended, and outlive what started them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_a_run_is_found_by_name_or_folder(hold: Callable[..., object], tmp_path:
         find_run("q", parent)
 
 
-def test_states(hold: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_run_is_running_stopped_or_finished(
+    hold: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
     process = hold()
     folder = RunFolder(tmp_path / "runs/r")
     append_line(folder.steps, {"step": 3})
@@ -66,7 +68,7 @@ def test_states(hold: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> N
     assert status(folder).state == "stopped"
     folder.summary.write_text(json.dumps({"outcome": "finished", "accuracy_after": 0.75}))
     assert (status(folder).state, status(folder).accuracy) == ("finished", 0.75)
-    # A summary of an earlier life says nothing of one that was killed.
+    # A summary of an earlier life does not describe one that was killed.
     os.utime(folder.summary, (1, 1))
     assert status(folder).state == "stopped"
 
@@ -88,7 +90,7 @@ def test_stop_waits_for_the_end(hold: Callable[..., subprocess.Popen[str]], tmp_
         stop(tmp_path / "runs/r", seconds=1)
 
 
-def test_stop_says_when_it_does_not_end(hold: Callable[..., object], tmp_path: Path) -> None:
+def test_stop_reports_a_run_that_does_not_end(hold: Callable[..., object], tmp_path: Path) -> None:
     hold("stubborn")
     assert not stop(tmp_path / "runs/r", seconds=0.3)
 
@@ -137,7 +139,7 @@ def test_a_run_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 30
 
 
-def test_the_commands(
+def test_runs_and_stop_from_the_command_line(
     hold: Callable[..., subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = hold()
@@ -153,5 +155,5 @@ def test_the_commands(
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (200_000, "2 d")]
 )
-def test_ago(seconds: float, text: str) -> None:
+def test_ages_are_in_their_largest_unit(seconds: float, text: str) -> None:
     assert command.ago(seconds) == text

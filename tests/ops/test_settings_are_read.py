@@ -65,7 +65,7 @@ def uncounted_lines(model: type[BaseModel]) -> set[int]:
 
 
 def constants(model: type[BaseModel]) -> set[str]:
-    """Return the fields with one possible value, by which pydantic tells the members of a union apart."""
+    """Return the fields with one possible value, by which pydantic distinguishes the members of a union."""
     return {
         name
         for name, field in model.model_fields.items()

@@ -196,7 +196,7 @@ def test_a_prometheus_that_is_down_is_said() -> None:
     assert "does not answer" in alert["alertname"]
 
 
-def test_rates() -> None:
+def test_rates_between_two_samples() -> None:
     before = Samples(10.0, {"c": [({"a": "1"}, 4.0), ({"a": "2"}, 1.0)]})
     after = Samples(12.0, {"c": [({"a": "1"}, 8.0), ({"a": "2"}, 1.0)]})
     assert after.rate(before, "c") == 2.0
@@ -222,7 +222,7 @@ def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "picture"), [([], ""), ([1], "▁"), ([1, 1], "▁▁"), ([0, 4, 8], "▁▅█"), (list(range(40)), None)]
 )
-def test_spark(values: list[float], picture: str | None) -> None:
+def test_spark_draws_the_newest_values(values: list[float], picture: str | None) -> None:
     assert len(spark(values)) == min(30, len(values))
     assert picture is None or spark(values) == picture
 

@@ -92,5 +92,5 @@ def test_ctrl_c_does_not_reach_a_tracker_and_its_end_is_written(
     assert calls(tmp_path)[-1] == ["finish"]
 
 
-def test_flatten() -> None:
+def test_nested_numbers_get_one_name() -> None:
     assert dict(flatten({"a": {"b": {"c": 1}}, "d": None})) == {"a/b/c": 1, "d": None}

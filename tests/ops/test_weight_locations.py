@@ -17,7 +17,7 @@ from ops.run.weight_locations import weight_locations
 
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The nodes that Ray tells of."""
+    """The nodes that Ray lists."""
     known: list[dict[str, Any]] = [{"Alive": True}]
     monkeypatch.setattr(ray, "nodes", lambda: known)
     return known

@@ -31,7 +31,9 @@ def _in_sandbox() -> set[int]:
     return found
 
 
-def test_graded_cases(code_config: CodeConfig, cases: Callable[[str], list[dict[str, Any]]]) -> None:
+def test_graded_cases_get_their_value_and_leave_nothing_behind(
+    code_config: CodeConfig, cases: Callable[[str], list[dict[str, Any]]]
+) -> None:
     rows, before = cases("cases/code.jsonl"), _in_sandbox()
     items = [(Problem("code", json.dumps(row["tests"])), row["response"] or "") for row in rows]
     pairs = list(zip(rows, score_in_pool(code_config, items, workers=5), strict=True))
@@ -63,7 +65,9 @@ def {entry}(*args):
 """
 
 
-def test_human_eval(code_config: CodeConfig, cases: Callable[[str], list[dict[str, Any]]]) -> None:
+def test_human_eval_s_solutions_are_right_until_they_are_changed(
+    code_config: CodeConfig, cases: Callable[[str], list[dict[str, Any]]]
+) -> None:
     """Every canonical solution is right, and wrong once its return value is changed."""
     items = []
     rows = cases("data/humaneval.jsonl.gz")

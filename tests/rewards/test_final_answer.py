@@ -47,7 +47,7 @@ BOXED = [
 
 
 @pytest.mark.parametrize(("response", "answer"), BOXED)
-def test_boxes(response: str, answer: str | None) -> None:
+def test_the_last_box_is_the_answer(response: str, answer: str | None) -> None:
     assert final_answer(response, boxed_only=True) == answer
 
 
@@ -101,7 +101,7 @@ STATED = [
 
 
 @pytest.mark.parametrize(("response", "answer"), STATED)
-def test_statements(response: str, answer: str | None) -> None:
+def test_a_clear_statement_is_the_answer(response: str, answer: str | None) -> None:
     assert final_answer(response, boxed_only=False) == answer
 
 

@@ -70,7 +70,9 @@ def test_sets_ignore_order_and_tuples_do_not(items: list[int], shuffler: random.
 
 
 @given(st.tuples(*[st.integers(-9, 9)] * 3), st.tuples(*[st.integers(-9, 9)] * 3))
-def test_polynomials(one: tuple[int, ...], other: tuple[int, ...]) -> None:
+def test_polynomials_are_equal_if_their_coefficients_are(
+    one: tuple[int, ...], other: tuple[int, ...]
+) -> None:
     def written(c: tuple[int, ...]) -> str:
         return f"{c[0]}x^2+({c[1]})x+({c[2]})"
 

@@ -1,4 +1,4 @@
-"""What counts as saying the same, kind by kind."""
+"""What counts as the same answer, kind by kind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_answers_against_references(kind: str) -> None:
         ("P(A|B)", "P(B|A)", False),
     ],
 )
-def test_bars(gold: str, answer: str, right: bool) -> None:
+def test_bars_are_absolute_values_or_conditions(gold: str, answer: str, right: bool) -> None:
     assert is_correct(gold, answer) is right
 
 
@@ -83,7 +83,7 @@ def test_a_row_without_reference_is_an_error(gold: object) -> None:
     assert MathReward(MathConfig()).score(Problem("math", gold), "\\boxed{5}").verdict == "error"
 
 
-def test_verdicts() -> None:
+def test_each_response_gets_its_verdict() -> None:
     grader = MathReward(MathConfig())
     verdicts = [
         grader.score(Problem("math", "5"), response).verdict

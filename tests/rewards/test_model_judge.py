@@ -92,7 +92,7 @@ def judge(server: Server) -> Callable[..., JudgeReward]:
         ("VERDICT: WRONG.", 0.0, "wrong"),
     ],
 )
-def test_verdicts(
+def test_the_judge_s_reply_becomes_a_verdict(
     server: Server, judge: Callable[..., JudgeReward], reply: str, value: float, verdict: str
 ) -> None:
     server.script = [reply]
@@ -143,7 +143,7 @@ def test_the_deadline_holds(server: Server, judge: Callable[..., JudgeReward]) -
     assert time.monotonic() - began < 4
 
 
-def test_nothing_listens(judge: Callable[..., JudgeReward]) -> None:
+def test_an_endpoint_that_is_missing_is_an_error(judge: Callable[..., JudgeReward]) -> None:
     lost = JudgeReward(JudgeConfig(url="http://127.0.0.1:9", model="judge", retries=1))
     assert lost.score(PROBLEM, "Paris").verdict == "error"
     assert JudgeReward(JudgeConfig()).score(PROBLEM, "Paris").detail == "rewards.judge.url is not set"

@@ -32,7 +32,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("want", "got", "same"), TEXTS)
-def test_texts(want: str, got: str, same: bool) -> None:
+def test_texts_that_agree(want: str, got: str, same: bool) -> None:
     assert same_text(Expected((want,)), got, 1e-6) is same
 
 
@@ -60,7 +60,7 @@ VALUES: list[tuple[Any, Any, bool]] = [
 
 
 @pytest.mark.parametrize(("want", "got", "same"), VALUES)
-def test_values(want: Any, got: Any, same: bool) -> None:
+def test_values_that_agree(want: Any, got: Any, same: bool) -> None:
     assert same_value(Expected((want,)), got, 1e-6) is same
 
 

@@ -43,7 +43,7 @@ FORMS: list[tuple[Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("ground_truth", "found"), FORMS)
-def test_forms(ground_truth: Any, found: list[Any]) -> None:
+def test_references_are_read_from_each_form(ground_truth: Any, found: list[Any]) -> None:
     assert references(ground_truth) == found
 
 

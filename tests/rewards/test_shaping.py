@@ -45,7 +45,7 @@ def test_short_and_right_is_best(one: int, other: int) -> None:
 @pytest.mark.parametrize(
     ("tokens", "value"), [(0, 0), (16_384, 0), (18_432, -0.5), (20_480, -1), (30_000, -1)]
 )
-def test_overlong(tokens: int, value: float) -> None:
+def test_overlong_responses_are_penalised(tokens: int, value: float) -> None:
     assert overlong(OverlongTerm(), tokens) == pytest.approx(value)
 
 
@@ -62,18 +62,18 @@ def test_overlong(tokens: int, value: float) -> None:
         ("1", -1),
     ],
 )
-def test_form(response: str, value: float) -> None:
+def test_missing_parts_of_the_form_are_penalised(response: str, value: float) -> None:
     assert form(FormatTerm(), response) == value
 
 
-def test_repetition() -> None:
+def test_repeated_n_grams_are_measured() -> None:
     assert repetition(RepetitionTerm(), "one two three four five six seven") == 0.0
     assert repetition(RepetitionTerm(), "a b c d e " * 100) == pytest.approx(1 - 25 / 496)
     assert repetition(RepetitionTerm(ngram=1, allowed=1), "a a b") == pytest.approx(1 / 3)
     assert repetition(RepetitionTerm(), "") == 0.0
 
 
-def test_language() -> None:
+def test_foreign_letters_are_measured() -> None:
     term = LanguageTerm(free_ratio=0.0)
     assert foreign(term, "What is it?", "It is five") == 0.0
     assert foreign(term, "What is it?", "它是五") == 1.0

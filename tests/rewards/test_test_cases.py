@@ -53,7 +53,7 @@ ROWS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("row", "tests"), ROWS)
-def test_row_forms(row: Any, tests: Any) -> None:
+def test_each_form_of_a_row_is_read(row: Any, tests: Any) -> None:
     assert read_tests(row) == tests
     assert read_tests(json.dumps(row)) == tests
 

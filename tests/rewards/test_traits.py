@@ -22,13 +22,13 @@ from rewards.graders.traits import FORMAT_FAILURES, REFLECTION, likeness, reflec
         ("", 0),
     ],
 )
-def test_reflections(text: str, hits: int) -> None:
+def test_second_looks_are_counted(text: str, hits: int) -> None:
     found = traits(text)
     assert sum(found.reflections.values()) == hits
     assert found.reflects is (hits > 0)
 
 
-def test_repetition_tells_a_loop_from_prose() -> None:
+def test_repetition_distinguishes_a_loop_from_prose() -> None:
     words = random.Random(0).choices([f"word{k}" for k in range(5000)], k=2000)
     assert traits(" ".join(words)).repetition < 0.75 < 0.95 < traits("I will try again. " * 500).repetition
     assert traits("short").repetition == 0.0

@@ -44,7 +44,7 @@ def word_problems(tmp_path: Path) -> Path:
     return path
 
 
-def test_three_steps(
+def test_a_pretrained_model_trains_for_three_steps(
     magicrl: Callable[..., Magicrl], smollm: Path, word_problems: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "words.yaml"
