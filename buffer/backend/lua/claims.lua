@@ -92,8 +92,8 @@ define_learner('drop_stragglers', function(run, step, args)
     local dropped, stage = 0, stage_of(run, step)
     for i = 4, #args do
         local group = read_group(run, args[i])
-        local excess, version = overdue(run, stage, batch_of(run, stage))
-        if excess > 0 and group and group[PLACE] == IN_FLIGHT and group[STAGE] == stage and group[STEP] <= version then
+        local _, version = overdue(run, stage, batch_of(run, stage))
+        if group and group[PLACE] == IN_FLIGHT and group[STAGE] == stage and group[STEP] <= version then
             drop(run, args[i], group, 'straggler deadline')
             dropped = dropped + 1
         end
