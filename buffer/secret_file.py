@@ -1,4 +1,4 @@
-"""Files that hold a password or a token."""
+"""Files with a password or a token in their first line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a model folder that hold its weights."""
+"""The files of a model folder that contain its weights."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Rows(Protocol):
     """Dataset rows by index (``buffer.prompts.dataset.Dataset``)."""
 
     def __getitem__(self, index: int) -> Row:
-        """Raises KeyError for a row that was set aside."""
+        """Return the row; raises KeyError for one that was set aside."""
         ...
 
 

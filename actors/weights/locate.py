@@ -22,7 +22,7 @@ def open_weights(location: Location, config: WeightsConfig) -> WeightStore:
 
 
 def check_outside(location: Location) -> None:
-    """Raises ValueError, with the fix, where a process outside the cluster cannot reach ``location``."""
+    """Raise ValueError, with the fix, where a process outside the cluster cannot reach ``location``."""
     if location.kind == "http" or (location.kind == "folder" and Path(location.address).is_dir()):
         return
     where = {

@@ -41,8 +41,8 @@ LIMITS = """\
 What these users cannot prevent: a function runs with its caller's rights, so a generator may also send the
 commands that its functions use, on the keys of its own run: it can spoil that run's buffer, though not
 another run, not the server (no CONFIG, no FLUSHALL, no EVAL, no FUNCTION) and not what is checkpointed. What
-it pushes is trained on: only bodies are checked, not honesty. Redis speaks in clear unless the address is
-rediss://."""
+it pushes is trained on: only bodies are checked, not honesty. Traffic is not encrypted unless the address
+is rediss://."""
 
 
 def acl_rules(run: str, role: Role, password: str = "<PASSWORD>") -> str:

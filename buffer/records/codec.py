@@ -49,7 +49,7 @@ class DecodeLimits:
 
 
 class CorruptBody(ValueError):
-    """A body that cannot be read; the message says what is wrong with it."""
+    """A body that cannot be read; the message gives the reason."""
 
 
 def encode_group(group: RolloutGroup) -> bytes:

@@ -96,7 +96,7 @@ class PinnedSource(Protocol):
 
 
 def parse_manifest(text: str) -> Manifest:
-    """Raises TornWeights for anything that is no manifest."""
+    """Read a manifest; raises TornWeights for anything else."""
     try:
         return Manifest.parse(text)
     except ValueError as error:
@@ -104,7 +104,7 @@ def parse_manifest(text: str) -> Manifest:
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Raises TornWeights that names the first file that is not as the manifest says."""
+    """Read every file; raises TornWeights that names the first one which differs from the manifest."""
     if (problem := manifest.mismatch(folder)) is not None:
         raise TornWeights(f"weights {manifest.version}: {problem}")
 

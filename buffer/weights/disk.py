@@ -110,7 +110,7 @@ class DiskWeights:
     def store_received(self, manifest: Manifest, write: WriteFiles) -> Iterator[Fetched]:
         """Pin a version that comes from another store; ``write`` is called if it is not here yet.
 
-        Raises TornWeights if the files are not as the manifest says, and whatever ``publish`` raises.
+        Raises TornWeights if the files differ from the manifest, and whatever ``publish`` raises.
         """
 
         def check(folder: Path) -> Manifest:
@@ -200,7 +200,7 @@ class DiskWeights:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def close(self) -> None:
-        """Do nothing: the folder holds only what is published."""
+        """Do nothing: the folder contains only what is published."""
 
 
 def _read_manifest(folder: Path) -> Manifest:

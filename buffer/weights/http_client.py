@@ -66,7 +66,7 @@ class HttpWeights:
     def publish(
         self, version: PolicyVersion, write: WriteFiles, details: dict[str, Any] | None = None
     ) -> Published:
-        """Raises WeightsError."""
+        """Raise WeightsError: the server's store is read-only from here."""
         raise WeightsError(f"weights at {self._url} can only be read; publish into the folder it serves")
 
     @contextmanager

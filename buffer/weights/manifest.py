@@ -72,7 +72,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
-        """Raises ValueError for anything that ``dump`` did not write."""
+        """Read what ``dump`` wrote; raises ValueError for anything else."""
         try:
             body = json.loads(text)
             files = {_inside(name): FileEntry(**entry) for name, entry in body["files"].items()}

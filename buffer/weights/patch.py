@@ -27,7 +27,7 @@ _UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 class BadPatch(Exception):
-    """The patch is damaged or does not belong to this file; the message says which."""
+    """The patch is damaged or does not belong to this file; the message names which."""
 
 
 class _Chunk(NamedTuple):

@@ -1,7 +1,7 @@
 """Folders of one process, in shared memory where there is any, removed when the process is gone.
 
 A folder's ``owner`` file is locked as long as its process lives; the kernel drops the lock however the
-process ends. So a folder whose lock can be taken is orphaned, and whoever makes the next one removes it.
+process ends. So a folder whose lock can be taken is orphaned, and the next process that makes one removes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checkpoints: all that a resume needs, in one folder that appears by one rename.
 
-``root/<lineage>/<step>/`` holds ``engine/`` (the ranks' DeepSpeed files), ``state.json`` (the coordinator's
+``root/<lineage>/<step>/`` has ``engine/`` (the ranks' DeepSpeed files), ``state.json`` (the coordinator's
 state) and ``manifest.json`` (size and CRC-32 of every file), written last. A folder without a manifest that
 matches is no checkpoint. The newest is that of the highest lineage, then step: never the youngest file.
 """

@@ -2,5 +2,5 @@
 
 Imports the rooms' ``config`` modules and nothing else of ops. A reader starts at ``schema.Config``;
 ``loader`` reads files and overrides, ``derived`` computes what the other rooms are started with, and
-``recipes/`` holds the shipped configurations.
+``recipes/`` has the shipped configurations.
 """

@@ -111,7 +111,7 @@ def explain(model: BaseModel) -> Iterator[str]:
 
 
 def _description(info: FieldInfo) -> str:
-    """Return the field's docstring, else that of the section it holds."""
+    """Return the field's docstring, else that of its section."""
     section = _model_in(info.annotation)
     inherited = section.__doc__ if isinstance(section, type) and issubclass(section, BaseModel) else None
     return info.description or inherited or ""

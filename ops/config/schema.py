@@ -72,10 +72,10 @@ class DataConfig(Settings):
     """Responses sampled for each of the two, at least, spread evenly over the test problems."""
 
     question: str | None = None
-    """Column that holds the question in plain files; None: the usual names are tried."""
+    """Column with the question in plain files; None: the usual names are tried."""
 
     answer: str | None = None
-    """Column that holds the reference answer in plain files; None: the usual names are tried."""
+    """Column with the reference answer in plain files; None: the usual names are tried."""
 
     instruction: str = ""
     """Text appended to each problem that does not contain it."""

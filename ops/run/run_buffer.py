@@ -86,7 +86,7 @@ class RunBuffer:
             self._buffer.driver.stop(reason)
 
     def end(self) -> None:
-        """Drop the groups that nobody will train on any more."""
+        """Drop the groups that no step will train any more."""
         with _unless_lost():
             self._buffer.driver.end()
 

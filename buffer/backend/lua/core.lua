@@ -173,7 +173,8 @@ local function room(run, stage, step)
     return least
 end
 
--- Returns whether tokens of (lineage, step) may be trained on in the current lineage (see buffer/records/versions.py).
+-- Returns whether tokens of (lineage, step) may be trained on in the current lineage: it is its own,
+-- or an ancestor's from before the fork (recovery.lua writes the limits).
 local function valid(run, lineage, step)
     if tonumber(lineage) == run.lineage then return run.lineage > 0 end
     local limit = tonumber(redis.call('HGET', key(run, 'ancestry'), lineage) or '-2')

@@ -15,7 +15,7 @@ from buffer.store.rollout_buffer import RolloutBuffer
 from ops.config.schema import Config, ConfigError
 from ops.records.folder import RunFolder, read_lines, write_atomically
 from ops.telemetry.alerts import RULES
-from ops.telemetry.metrics import learner_metrics as metrics
+from ops.telemetry.metrics import learner_metrics
 from ops.telemetry.metrics.live import LiveMetrics
 from ops.telemetry.metrics.reference import START_STEPS, ReferenceNumbers
 from ops.telemetry.metrics.server import MetricsEndpoint, Serving
@@ -83,16 +83,16 @@ class RunMetrics:
         self, dataset: str, k: int, accuracy: float, step: int, passed: Mapping[int, float] | None = None
     ) -> None:
         """Measure an evaluation of the weights of ``step``: k samples a problem. passed: pass@j by j."""
-        metrics.EVALUATION.labels(dataset, str(k)).set(accuracy)
+        learner_metrics.EVALUATION.labels(dataset, str(k)).set(accuracy)
         for j, share in (passed or {}).items():
-            metrics.EVALUATION_PASS.labels(dataset, str(j)).set(share)
-        metrics.EVALUATED_STEP.labels(dataset).set(step)
+            learner_metrics.EVALUATION_PASS.labels(dataset, str(j)).set(share)
+        learner_metrics.EVALUATED_STEP.labels(dataset).set(step)
 
     def begin_lineage(self, version: PolicyVersion) -> None:
         """Measure the first weights of a lineage, which are published outside a step."""
         bind_version(version)
-        metrics.set_published(version.lineage, version.step)
-        metrics.STEP.set(version.step)
+        learner_metrics.set_published(version.lineage, version.step)
+        learner_metrics.STEP.set(version.step)
         self.live.published.record(version.step)
         self._reference.set(version.step)
 
@@ -105,21 +105,21 @@ class RunMetrics:
             log.exception("step not measured", step=report.step)
 
     def _observe_step(self, report: StepReport) -> None:
-        metrics.observe_step(report)
+        learner_metrics.observe_step(report)
         self._observe_ages(report)
         self._observe_utilisation(report)
         self._reference.add_step(report.step, report.pass_rates)
         self._reference.set(report.step)
         try:
-            metrics.observe_outcomes(self._buffer.state.outcomes(report.step))
+            learner_metrics.observe_outcomes(self._buffer.state.outcomes(report.step))
         except BufferRefusal as error:
             log.debug("no outcomes", step=report.step, error=str(error))
 
     def _continue_run(self) -> None:
         """Read what the run's earlier lives measured, and start the clocks that alerts read."""
         records = list(read_lines(self._folder.steps))
-        metrics.CHECKPOINT.set_to_current_time()
-        metrics.LAST_STEP.set_to_current_time()
+        learner_metrics.CHECKPOINT.set_to_current_time()
+        learner_metrics.LAST_STEP.set_to_current_time()
         for record in records[:START_STEPS]:
             self._reference.add_step(record["step"], record["pass_rates"])
         self._reference.set(records[-1]["step"] if records else 0)
@@ -128,13 +128,13 @@ class RunMetrics:
         for versions, groups in report.staleness.items():
             age = self.live.published.age(report.step - versions)
             for _ in range(groups):
-                metrics.STALENESS.observe(versions)
+                learner_metrics.STALENESS.observe(versions)
                 if age is not None:
-                    metrics.AGE.observe(age)
+                    learner_metrics.AGE.observe(age)
         self.live.published.record(report.step + 1)
 
     def _observe_utilisation(self, report: StepReport) -> None:
         if self._peak_flops is not None:
             seconds, ranks = report.seconds.get("fwdbwd", 0.0), self._config.learner.ranks
             share = utilisation(self._weights, report.tokens, seconds, ranks, self._peak_flops)
-            metrics.MFU.set(share)
+            learner_metrics.MFU.set(share)

@@ -29,7 +29,7 @@ _FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 
 
 class SandboxUnavailable(RuntimeError):
-    """Programs cannot be run safely here; the message says what is missing and what would help."""
+    """Programs cannot be run safely here; the message names what is missing and what would help."""
 
 
 @cache
