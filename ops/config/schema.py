@@ -48,7 +48,11 @@ class ModelConfig(Settings):
     """The model to train."""
 
     path: Path
-    """A Hugging Face causal language model folder: config, weights and tokenizer."""
+    """A Hugging Face causal language model: a folder with config, weights and tokenizer, or an id of the Hub
+    like Qwen/Qwen3-0.6B, which is downloaded into the cache of huggingface_hub."""
+
+    revision: str | None = None
+    """Branch, tag or commit of a model of the Hub; None: its main branch."""
 
     chat_template: Path | None = None
     """File with a chat template (Jinja); None: the tokenizer's own. A model that has neither, as base models

@@ -9,6 +9,7 @@ from pathlib import Path
 from buffer.config import BufferConfig
 from buffer.prompts.dataset import DatasetError, read_dataset
 from ops.config.derived import columns_of
+from ops.config.hub import with_model_folder
 from ops.config.schema import Config, ConfigError, MetricsConfig, RayConfig
 from ops.doctor import machine, services, software
 from ops.doctor.finding import Check, Finding, fail, passed, run_check, warn
@@ -54,6 +55,7 @@ def examine(config: Config | None, only: str | None = None) -> Iterator[Finding]
 def model(config: Config) -> Iterator[Finding]:
     """Check that the model is complete, that its prompts render and that every stage fits its positions."""
     try:
+        config = with_model_folder(config)
         positions, has_template = check_model(config), check_prompts(config)
     except ConfigError as error:
         yield fail("model", str(error), "correct the model's settings, or the stages' limits")

@@ -24,6 +24,7 @@ import structlog
 from buffer.backend.errors import Lost
 from buffer.records.versions import PolicyVersion
 from learner.checkpoint.checkpoint import Checkpoint, Checkpoints
+from ops.config.hub import with_model_folder
 from ops.config.schema import Config
 from ops.display.progress import final_lines
 from ops.evaluation.live import LiveEvaluation
@@ -65,6 +66,7 @@ def run(config: Config, resume: Resume = "never", take_over: bool = False) -> di
     take_over: fence a learner of this run that still shows signs of life, instead of refusing to start.
     Raises ConfigError, RedisUnusable or DatasetError before anything is trained, RunFailed if a part dies.
     """
+    config = with_model_folder(config)
     check_model(config)
     has_template = check_prompts(config)
     problems = read_problems(config)

@@ -18,6 +18,7 @@ from rich.progress import Progress
 
 from actors.config import VllmConfig
 from ops.commands.jobs.export import export
+from ops.config.hub import model_folder
 from ops.config.loader import load_config
 from ops.config.schema import ConfigError
 from ops.display.console import result_only, stderr, stdout
@@ -34,7 +35,10 @@ DTYPES: tuple[str, ...] = get_args(VllmConfig.model_fields["dtype"].annotation)
 
 @app.command(name="eval")
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A model folder, or the name or folder of a run.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="A model folder, an id of the Hugging Face Hub, or the name or folder of a run."),
+    ],
     dataset: Annotated[Path, typer.Argument(help="Problems: parquet or JSON lines, as for training.")],
     k: Annotated[int, typer.Option("--k", min=1, help="Responses sampled for each problem.")] = 8,
     limit: Annotated[
@@ -47,6 +51,7 @@ def evaluate(
         float | None, typer.Option(min=0.0, help="Sampling temperature; else the run's, or 1.")
     ] = None,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Sampling top-p.")] = 1.0,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model of the Hub.")] = None,
     step: Annotated[int | None, typer.Option(help="Step of the run's checkpoint; else the newest.")] = None,
     instruction: Annotated[
         str | None, typer.Option(help="Text appended to each problem; else the run's, or none.")
@@ -73,6 +78,7 @@ def evaluate(
     _quiet()
     engine = {"dtype": dtype, "kv_cache_gib": kv_cache_gib, "max_num_seqs": at_once}
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
+    model = str(model_folder(Path(model), revision))
     usual = default_target(model)
     target = replace(
         usual,

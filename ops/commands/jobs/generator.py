@@ -26,7 +26,10 @@ def generator(
         Text, typer.Option(help="Address of the weights as seen from here: a folder or http://host:port.")
     ] = None,
     model: Annotated[
-        File, typer.Option(help="The model folder on this machine, if its path differs from the run's.")
+        File,
+        typer.Option(
+            help="Model folder on this machine or id of the Hub, if the path differs from the run's."
+        ),
     ] = None,
     metrics_host: Annotated[
         str, typer.Option(help="Interface to serve metrics on; beyond loopback with a token or TLS only.")
@@ -41,6 +44,7 @@ def generator(
     """
     from actors.fleet.external import NoSuchRun, join_run, supervise
     from buffer.config import RedisConfig
+    from ops.config.hub import model_folder
     from ops.config.schema import ConfigError, MetricsConfig
     from ops.telemetry.metrics.http import check_access
 
@@ -49,7 +53,8 @@ def generator(
     )
     try:
         check_access(metrics_host, metrics_token_file, metrics_certificate, metrics_key)
-        spec = join_run(run, RedisConfig(url=redis, password_file=password_file), weights, model)
+        folder = None if model is None else model_folder(model)
+        spec = join_run(run, RedisConfig(url=redis, password_file=password_file), weights, folder)
     except (NoSuchRun, ValueError) as error:
         raise ConfigError(str(error)) from None
     raise typer.Exit(supervise(spec, "ops.run.generator_process", metrics.model_dump_json()))
