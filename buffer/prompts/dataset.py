@@ -1,34 +1,25 @@
-"""Dataset rows by index, from parquet or JSON lines, without keeping the rows in memory."""
+"""Dataset rows by index, without keeping the rows in memory."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from buffer.prompts.files import DatasetError, Record, files_of, records, source_of
 from buffer.prompts.record import difficulties, read_row
 from buffer.prompts.row import BadRow, Columns, Row
 
+__all__ = ["Dataset", "DatasetError", "FileCounts", "NoUsableRow", "RowHead", "Skipped", "read_dataset"]
+
 _IN_MEMORY_BYTES = 64 << 20
-_BATCH_ROWS = 64  # parquet rows decoded at a time: a row of code tests can be megabytes
-
-Record = Mapping[str, Any] | BadRow
-"""One row of a file; BadRow where there is no record at all."""
-
-
-class DatasetError(ValueError):
-    """The dataset as a whole cannot be used; the message names the file and the fix."""
 
 
 class NoUsableRow(DatasetError):
@@ -40,7 +31,7 @@ class NoUsableRow(DatasetError):
 
 
 class Skipped(NamedTuple):
-    """A row that cannot be used. row: its number in its file, from 0 (for JSON lines, the line number)."""
+    """A row that cannot be used. row: its number in its file, from 0; blank lines do not count."""
 
     file: Path
     row: int
@@ -151,11 +142,11 @@ def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -
     ``columns.model`` that no row names; NoUsableRow if every row was set aside.
     """
     columns = columns or Columns()
-    files = [file for path in ([paths] if isinstance(paths, Path) else paths) for file in _files(path)]
+    files = [file for path in ([paths] if isinstance(paths, Path) else paths) for file in files_of(path)]
     dataset, models, index = Dataset(), set[str](), count()
     for file in files:
         dataset.files.append(FileCounts(file))
-        for number, record in _records(file):
+        for number, record in records(file):
             try:
                 row = _row(record, next(index), file, columns)
             except BadRow as bad:
@@ -177,50 +168,4 @@ def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -
 def _row(record: Record, index: int, file: Path, columns: Columns) -> Row:
     if isinstance(record, BadRow):
         raise record
-    return read_row(record, index, file.name.split(".")[0], columns)
-
-
-def _files(path: Path) -> list[Path]:
-    if path.is_dir():
-        found = sorted(file for file in path.iterdir() if _reader(file))
-        if not found:
-            raise DatasetError(f"{path}: the folder holds no .parquet, .jsonl or .jsonl.gz file")
-        return found
-    if not path.is_file():
-        raise DatasetError(f"{path}: no such file")
-    if not _reader(path):
-        raise DatasetError(f"{path}: not a dataset file, use .parquet, .jsonl or .jsonl.gz")
-    return [path]
-
-
-def _records(file: Path) -> Iterator[tuple[int, Record]]:
-    reader = _reader(file)
-    assert reader, file  # _files returns no other
-    try:
-        yield from enumerate(reader(file))
-    except (OSError, EOFError, pa.ArrowException) as error:
-        raise DatasetError(f"{file}: cannot be read: {error}") from error
-
-
-def _reader(file: Path) -> Callable[[Path], Iterator[Record]] | None:
-    name = file.name.lower()
-    if name.endswith(".parquet"):
-        return _parquet
-    return _json_lines if name.endswith((".jsonl", ".jsonl.gz")) else None
-
-
-def _parquet(file: Path) -> Iterator[Record]:
-    with pq.ParquetFile(file) as parquet:
-        for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
-            yield from batch.to_pylist(maps_as_pydicts="lossy")
-
-
-def _json_lines(file: Path) -> Iterator[Record]:
-    unpack = gzip.open if file.name.lower().endswith(".gz") else open
-    with unpack(file, "rb") as lines:
-        for line in lines:
-            try:
-                record = json.loads(line)
-            except ValueError:  # also for bytes that are not UTF-8
-                record = None
-            yield record if isinstance(record, dict) else BadRow("is not a JSON object")
+    return read_row(record, index, source_of(file), columns)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from buffer.prompts.choices import CHOICE_COLUMNS, choice_label, choices_of, with_choices
+from buffer.prompts.code_forms import input_output, live_code_bench
+from buffer.prompts.conversation import last_reply
 from buffer.prompts.row import ANSWER_COLUMNS, QUESTION_COLUMNS, Columns
-from rewards.code.test_cases import plain_tests
+from rewards.code.test_cases import CASES, plain_tests
+
+CONVERSATION_COLUMNS = ("messages", "conversations")
+"""Columns that may have the question as a list of messages or turns."""
 
 Record = Mapping[str, Any]
 """One row as its file has it."""
@@ -59,8 +65,9 @@ def _braced(text: str, start: int) -> str:
     return text  # the brace never closes: not a box
 
 
-def _is_verl(record: Record, columns: Columns) -> bool:
-    return isinstance(record.get("reward_model"), Mapping)
+def without(record: Record, *used: str) -> dict[str, Any]:
+    """Return the columns that are not ``used``."""
+    return {key: value for key, value in record.items() if key not in used}
 
 
 def _verl(record: Record, columns: Columns) -> Fields:
@@ -69,19 +76,80 @@ def _verl(record: Record, columns: Columns) -> Fields:
     return Fields(record.get("prompt"), record["reward_model"].get("ground_truth"), extra)
 
 
+def _input_output(record: Record, columns: Columns) -> Fields:
+    return Fields(*input_output(record), without(record, "question", "input_output"), "code")
+
+
+def _live_code_bench(record: Record, columns: Columns) -> Fields:
+    question, tests = live_code_bench(record)
+    return Fields(question, tests, without(record, "question_content", *CASES), "code")
+
+
 def _has_tests(record: Record, columns: Columns) -> bool:
     return columns.answer is None and plain_tests(record) is not None
 
 
 def _tests(record: Record, columns: Columns) -> Fields:
-    name, tests = _first(record, columns.question, QUESTION_COLUMNS), plain_tests(record) or {}
+    name, tests = _question(record, columns), plain_tests(record) or {}
     return Fields(record.get(name), tests, without(record, name, *tests), "code")
 
 
+def _has_graded_turn(record: Record, columns: Columns) -> bool:
+    turns = record.get("conversations")
+    last = turns[-1] if isinstance(turns, list) and turns else None
+    return isinstance(last, Mapping) and "ground_truth" in last
+
+
+def _turns(record: Record, columns: Columns) -> Fields:
+    *question, last = record["conversations"]
+    truth = last["ground_truth"]
+    extra = without(record, "conversations")
+    if isinstance(truth, Mapping):
+        return Fields(question, truth.get("value"), extra | without(truth, "value"))
+    return Fields(question, truth, extra)
+
+
+def _has_messages(record: Record, columns: Columns) -> bool:
+    return _question(record, columns) in CONVERSATION_COLUMNS
+
+
+def _messages(record: Record, columns: Columns) -> Fields:
+    """Read a conversation; without a column for the answer, it is the marked one of the last reply."""
+    fields = _plain(record, columns)
+    if fields.answer is not None:
+        return fields
+    reply = last_reply(fields.question)
+    answer = final_answer(reply)
+    return replace(fields, answer=None if answer == reply else answer)
+
+
+def _has_choices(record: Record, columns: Columns) -> bool:
+    return bool(_question(record, columns)) and len(choices_of(record)) > 1
+
+
+def _choices(record: Record, columns: Columns) -> Fields:
+    name, choices = _question(record, columns), choices_of(record)
+    label = choice_label(record, choices, columns.answer)
+    return Fields(with_choices(record.get(name), choices), label, without(record, name, *CHOICE_COLUMNS))
+
+
+def _open_r1(record: Record, columns: Columns) -> Fields:
+    """Read plain columns without the sampled solutions, which would travel with every answer."""
+    fields = _plain(record, columns)
+    return replace(fields, extra=without(fields.extra, "generations", "messages"))
+
+
+def _has_marked_answer(record: Record, columns: Columns) -> bool:
+    return "####" in str(record.get(_first(record, columns.answer, ANSWER_COLUMNS), ""))
+
+
 def _plain(record: Record, columns: Columns) -> Fields:
-    question = _first(record, columns.question, QUESTION_COLUMNS)
-    answer = _first(record, columns.answer, ANSWER_COLUMNS)
+    question, answer = _question(record, columns), _first(record, columns.answer, ANSWER_COLUMNS)
     return Fields(record.get(question), final_answer(record.get(answer)), without(record, question, answer))
+
+
+def _question(record: Record, columns: Columns) -> str:
+    return _first(record, columns.question, QUESTION_COLUMNS + CONVERSATION_COLUMNS)
 
 
 def _first(record: Record, named: str | None, usual: Sequence[str]) -> str:
@@ -90,14 +158,17 @@ def _first(record: Record, named: str | None, usual: Sequence[str]) -> str:
     return next((name for name in usual if record.get(name) not in (None, "")), "")
 
 
-def without(record: Record, *used: str) -> dict[str, Any]:
-    """Return the columns that are not ``used``."""
-    return {key: value for key, value in record.items() if key not in used}
-
-
 FORMS = (
-    Form("verl", _is_verl, _verl),  # Skywork-OR1, DAPO
+    Form("verl", lambda record, _: isinstance(record.get("reward_model"), Mapping), _verl),  # Skywork, DAPO
+    Form("livecodebench", lambda record, _: "question_content" in record, _live_code_bench),
+    Form("input_output", lambda record, _: "input_output" in record, _input_output),  # TACO, APPS
     Form("tests", _has_tests, _tests),  # HumanEval, MBPP
-    Form("columns", lambda record, columns: True, _plain),  # GSM8K, Open-R1, Nemotron
+    Form("turns", _has_graded_turn, _turns),  # Open-Reasoner-Zero
+    Form("messages", _has_messages, _messages),
+    Form("choices", _has_choices, _choices),  # MMLU, ARC, AQuA, MedQA
+    Form("open_r1", lambda record, _: "generations" in record, _open_r1),
+    Form("big_math", lambda record, _: any(name.endswith("solve_rate") for name in record), _plain),
+    Form("gsm8k", _has_marked_answer, _plain),
+    Form("columns", lambda record, _: True, _plain),
 )
 """All known forms; the first that matches wins."""

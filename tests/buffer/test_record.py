@@ -97,10 +97,11 @@ def test_a_column_that_is_only_called_test_has_no_tests() -> None:
 
 def test_named_columns_and_instruction() -> None:
     columns = Columns(question="ask", answer="key", instruction="Use \\boxed{}.", ability="code")
-    row = read_row({"ask": "1 + 1?", "key": "2", "question": "no", "answer": "no"}, 0, "mine", columns)
+    key = '["assert 1 + 1 == 2"]'
+    row = read_row({"ask": "1 + 1?", "key": key, "question": "no", "answer": "no"}, 0, "mine", columns)
     assert row.messages[0]["content"] == "1 + 1? Use \\boxed{}."
     assert row.ability == "code"
-    again = read_row({"ask": row.messages[0]["content"], "key": "2"}, 0, "mine", columns)
+    again = read_row({"ask": row.messages[0]["content"], "key": key}, 0, "mine", columns)
     assert again.messages == row.messages
 
 
@@ -121,6 +122,13 @@ def test_named_columns_and_instruction() -> None:
         (skywork(0, reward_model={"ground_truth": '[""]'}), "has no answer"),
         (skywork(0, reward_model={"ground_truth": [None, ""]}), "has no answer"),
         (skywork(0, extra_info={"model_difficulty": {"small": 17}}), "from 0 to 16"),
+        (skywork(0, reward_model={"ground_truth": "\\frac{1}{2"}), "grader cannot read: its braces"),
+        (skywork(0, ability="code", reward_model={"ground_truth": "no tests"}), "tests are neither JSON"),
+        (skywork(0, ability="code", reward_model={"ground_truth": '[{"input": "1"}]'}), "tests that its gra"),
+        ({"question": "1 + 1?", "answer": float("inf")}, "number beyond what JSON readers take"),
+        ({"question": "\ud800", "answer": "2"}, "lone surrogate"),
+        ({"question": "1 + 1?", "answer": "2", "source": "\ud800"}, "lone surrogate"),
+        ({"question": "1 + 1?", "answer": ["", " "]}, "has no answer"),
     ],
 )
 def test_a_row_that_cannot_be_used_says_why(record: dict[str, Any], reason: str) -> None:

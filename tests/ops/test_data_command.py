@@ -49,8 +49,8 @@ def reports(result: Any) -> list[dict[str, Any]]:
 
 def test_answers_are_read_sampled_and_graded(tmp_path: Path) -> None:
     two_golds = skywork(1, reward_model={"ground_truth": '["2", "1+1"]'})
-    never_closed = {"question": "Set?", "answer": "{1"}
-    file = write_lines(tmp_path / "a.jsonl", [skywork(0), "[]", two_golds, never_closed, skywork(4)])
+    too_long = {"question": "Set?", "answer": "1" + "+1" * 10_000}
+    file = write_lines(tmp_path / "a.jsonl", [skywork(0), "[]", two_golds, too_long, skywork(4)])
     result = run(file, "--json")
     [report] = reports(result)
     assert result.exit_code == 1, result.output
@@ -60,12 +60,12 @@ def test_answers_are_read_sampled_and_graded(tmp_path: Path) -> None:
     assert [(one["index"], one["gold"]) for one in report["sample"]] == [
         (0, "1"),
         (2, ["2", "1+1"]),
-        (3, "{1"),
+        (3, too_long["answer"][:2000] + "..."),
     ]
     assert report["sample"][0] == {"index": 0, "ability": "math", "gold": "1", "prompt": "What is 0 + 1?"}
     text = run(file).stdout
     assert "1 x is not a JSON object (first: row 1)" in text
-    assert "row 3: the gold itself is no_answer" in text
+    assert "row 3: the gold itself is unparsable" in text
 
 
 def test_every_file_has_a_report_even_without_a_usable_row(tmp_path: Path) -> None:
