@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,16 @@ def code_config() -> CodeConfig:
         pytest.skip(str(missing))
     assert found == []
     return config
+
+
+@pytest.fixture
+def broken_bwrap(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts a bwrap on the path that ends at once, as where user namespaces are forbidden."""
+    program = short_folder / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: no permission to make namespaces' >&2\nexit 1\n")
+    for path in (short_folder, program):
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{short_folder}:{os.environ['PATH']}")
 
 
 @pytest.fixture(scope="module")

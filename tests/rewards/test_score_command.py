@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
+from helpers.minimal_config import MINIMAL
 from ops.commands.jobs.score import app
 from ops.config.schema import ConfigError
+from rewards.config import CodeConfig
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -80,9 +84,23 @@ def test_mistakes_name_the_line_and_the_field(tmp_path: Path, rows: list[Any], m
     assert message in str(result.exception)
 
 
-def test_tests_in_columns_of_their_own(tmp_path: Path) -> None:
+def test_tests_in_columns_of_their_own(code_config: CodeConfig, tmp_path: Path) -> None:
     row = {"prompt": "Add.", "test_list": ["assert add(1, 2) == 3"], "response": "no program", "expected": 0}
     result = _run(tmp_path, [row], "--output", str(tmp_path / "scores.jsonl"))
     written = json.loads((tmp_path / "scores.jsonl").read_text())
-    assert written["verdict"] in ("no_answer", "error"), result.output
+    assert written["verdict"] == "no_answer", result.output
     assert result.output.count("code")
+
+
+def test_a_sandbox_that_does_not_start_is_reported_once_and_at_once(
+    tmp_path: Path, broken_bwrap: None
+) -> None:
+    row = {"test_list": ["assert add(1, 2) == 3"], "response": "```python\ndef add(a, b): return a + b\n```"}
+    limits = {"rewards": {"code": {"wall_seconds": 2.75}}}  # not those of a sandbox that was found to work
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(MINIMAL | limits))
+    began = time.monotonic()
+    result = _run(tmp_path, [row] * 3, "--config", str(tmp_path / "c.yaml"))
+    assert time.monotonic() - began < 10, "the limit for a start is 20 s"
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).count("no permission to make namespaces") == 1
+    assert _run(tmp_path, ROWS).exit_code == 0, "mathematics needs no sandbox"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -52,6 +52,7 @@ def score(
     if workers is not None:
         rewards = rewards.model_copy(update={"workers": workers})
     rows = list(_rows(file))
+    _refuse_ungraded(rewards, rows)
     tally = Tally()
     with ExitStack() as stack:
         pool = stack.enter_context(GraderPool(rewards))
@@ -65,6 +66,14 @@ def score(
             progress.advance(bar)
     tally.show(stdout())
     raise typer.Exit(1 if tally.failures else 0)
+
+
+def _refuse_ungraded(rewards: RewardsConfig, rows: Iterable[Row]) -> None:
+    """Raise ConfigError for rows that this machine cannot grade."""
+    from rewards.pool.registry import Graders
+
+    if reason := Graders(rewards).refusal({problem.ability for _, problem, _ in rows}):
+        raise ConfigError(f"the file has programs to grade, but {reason} (magicrl doctor sandbox)")
 
 
 def _rows(file: Path) -> Iterator[Row]:

@@ -81,7 +81,8 @@ class Sandbox:
         self._link, theirs = socket.socketpair()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         try:
-            self._process = self._start(theirs, bare)
+            with theirs:  # while this end is open here, a sandbox that ended looks as if it were starting
+                self._process = self._start(theirs, bare)
             self.receive(START_SECONDS)
         except SandboxUnavailable:
             self.close()
@@ -91,8 +92,6 @@ class Sandbox:
             self._errors.seek(0)
             output = self._errors.read()[-500:].decode(errors="replace").strip()
             raise SandboxUnavailable(f"the sandbox does not start: {output or error}") from error
-        finally:
-            theirs.close()
 
     def _start(self, theirs: socket.socket, bare: bool) -> subprocess.Popen[bytes]:
         python = interpreter(self.config.python)
