@@ -9,8 +9,9 @@ from ops.config.schema import Config, ConfigError
 
 ID = re.compile(r"[\w.-]+/[\w.-]+")
 
-FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-"""Config, weights and tokenizer."""
+TOKENIZER = ["*.json", "*.jinja", "*.model", "*.txt"]
+"""Files of the tokenizer, and the model's config."""
+WEIGHTS = ["*.safetensors"]
 
 OTHER_FORMATS = ["*/*", "consolidated*"]
 
@@ -22,10 +23,11 @@ def with_model_folder(config: Config) -> Config:
     return config.model_copy(update={"model": model})
 
 
-def model_folder(model: Path, revision: str | None = None) -> Path:
+def model_folder(model: Path, revision: str | None = None, weights: bool = True) -> Path:
     """Return ``model`` if it exists or is no id; else the Hub's snapshot, downloaded unless it is cached.
 
-    Raises ConfigError if the Hub has no such model, refuses it, or is not reached.
+    weights: download them too, not the tokenizer alone. Raises ConfigError if the Hub has no such model,
+    refuses it, or is not reached.
     """
     if model.exists() or not ID.fullmatch(str(model)):
         if revision is not None:
@@ -36,9 +38,10 @@ def model_folder(model: Path, revision: str | None = None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # httpx's, of its version
 
+    files = TOKENIZER + WEIGHTS if weights else TOKENIZER
     try:
         snapshot = snapshot_download(
-            str(model), revision=revision, allow_patterns=FILES, ignore_patterns=OTHER_FORMATS
+            str(model), revision=revision, allow_patterns=files, ignore_patterns=OTHER_FORMATS
         )
     except (HTTPError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())

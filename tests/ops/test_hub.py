@@ -40,6 +40,8 @@ def test_downloaded_at_a_revision_and_then_from_the_cache(monkeypatch: pytest.Mo
     with hub(MODEL, "v2", FILES | OTHER_FORMATS) as address:
         reach(address, monkeypatch)
         config = load_config("quickstart", [f"model.path={MODEL}", "model.revision=v2"])
+        tokenizer = model_folder(Path(MODEL), "v2", weights=False)
+        assert {file.name for file in tokenizer.iterdir()} == {"config.json", "tokenizer.json"}
         resolved = with_model_folder(config).model
         with pytest.raises(ConfigError, match=f"^model {MODEL}: no folder .* 404"):
             model_folder(Path(MODEL))  # of the main branch, which this Hub does not have

@@ -99,9 +99,11 @@ def _renderer(config: Config | None) -> Render:
         return lambda row: ("\n\n".join(message["content"] for message in row.messages), None)
     from actors.sampling.rendering import PromptRenderer
     from ops.config.derived import prompt_format
+    from ops.config.hub import model_folder
 
+    folder = model_folder(config.model.path, config.model.revision, weights=False)
     try:
-        renderer = PromptRenderer(config.model.path, prompt_format(config))
+        renderer = PromptRenderer(folder, prompt_format(config))
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
