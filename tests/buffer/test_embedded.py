@@ -8,14 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import redis
 
 from buffer.backend import embedded
 from buffer.backend.embedded import EmbeddedRedis, RedisUnusable, connect
 from buffer.config import RedisConfig
+from helpers.waiting import wait_until
 
 
 def test_the_files_of_an_earlier_server_are_loaded(short_folder: Path) -> None:
@@ -75,10 +76,14 @@ def test_a_server_that_dies_is_started_again_at_its_address(tmp_path: Path, port
         address, process = server.url, server.process
         assert process is not None
         process.kill()
-        deadline = time.monotonic() + 60
-        while server.process is process and time.monotonic() < deadline:
-            time.sleep(0.02)
-        server._wait_until_ready()
+
+        def started_again() -> bool:
+            try:
+                return server.process is not process and bool(client.ping())
+            except redis.exceptions.RedisError:
+                return False
+
+        wait_until(started_again, 60.0, "second server")
         assert server.url == address
         assert connect(RedisConfig(), address).get("kept") == b"1"
         assert server.process is not None

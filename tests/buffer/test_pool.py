@@ -102,7 +102,7 @@ def test_a_prompt_whose_group_was_lost_rejoins_the_epoch_under_a_new_id(make_wor
 
 def test_a_repeated_request_gets_the_first_answer_again(make_world: MakeWorld) -> None:
     world = make_world()
-    functions = world.pool._functions
+    functions = world.state.functions
     first = functions.call("lease", "g0", 1, 0, 3, "the-same-request")
     assert functions.call("lease", "g0", 1, 0, 3, "the-same-request") == first
     assert world.state.books().started == 3
