@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from actors.engines.base import SamplingLimits
 from actors.generator.environment import StageRules
@@ -75,12 +76,16 @@ def columns_of(config: Config) -> Columns:
 def prompt_format(config: Config) -> PromptFormat:
     """Return how prompts are rendered. Raises ConfigError if the chat template's file is not readable."""
     template = config.model.chat_template
-    try:
-        text = None if template is None else template.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"model.chat_template: {template} is not readable: {error}") from None
     return PromptFormat(
         system_prompt=config.data.system_prompt,
-        chat_template=text,
+        chat_template=None if template is None else template_text(template),
         chat_template_kwargs=config.model.chat_template_kwargs,
     )
+
+
+def template_text(file: Path) -> str:
+    """Return the text of a chat template. Raises ConfigError if it is not readable."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"model.chat_template: {file} is not readable: {error}") from None

@@ -26,6 +26,7 @@ from ops.records.runs import find_run
 
 if TYPE_CHECKING:
     from actors.sampling.benchmark import Benchmark, Evaluation
+    from actors.sampling.rendering import PromptFormat
     from ops.evaluation.target import EvalTarget
 
 app = typer.Typer()
@@ -56,6 +57,12 @@ def evaluate(
     instruction: Annotated[
         str | None, typer.Option(help="Text appended to each problem; else the run's, or none.")
     ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="File with a chat template; else the run's, or the model's own.")
+    ] = None,
+    chat_template_kwargs: Annotated[
+        str | None, typer.Option(help="Its arguments as JSON, like '{\"enable_thinking\": false}'.")
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(help=f"Data type, {', '.join(DTYPES)}; else the run's, or the model's.")
     ] = None,
@@ -85,6 +92,7 @@ def evaluate(
         engine=usual.engine.model_copy(update=_given(engine)),
         limits=replace(usual.limits, **_given(sampling)),
         columns=replace(usual.columns, **_given({"instruction": instruction})),
+        prompt_format=_prompt_format(usual.prompt_format, chat_template, chat_template_kwargs),
     )
     rows = tuple(islice(read_dataset(dataset, target.columns), limit))
     benchmark = Benchmark(dataset.stem, rows, k, target.limits)
@@ -120,6 +128,17 @@ def _quiet() -> None:
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _prompt_format(usual: PromptFormat, template: Path | None, arguments: str | None) -> PromptFormat:
+    from ops.config.derived import template_text
+
+    text = None if template is None else template_text(template)
+    try:
+        parsed = None if arguments is None else dict(json.loads(arguments))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"--chat-template-kwargs {arguments}: must be a JSON object") from error
+    return usual.model_copy(update=_given({"chat_template": text, "chat_template_kwargs": parsed}))
 
 
 def default_target(model: str) -> EvalTarget:
