@@ -13,9 +13,11 @@ from actors.generator.environment import Environment
 from actors.sampling.group_sampler import Graded, GroupProgress, GroupSampler
 from actors.sampling.rendering import PromptTooLong
 from buffer.prompts.pool import Lease
+from buffer.prompts.row import Row
 from buffer.records.rollout import RolloutGroup
 from buffer.rules.books import DropReason
 from buffer.rules.places import Place
+from buffer.store.flat_groups import flat_group, record_flat
 from buffer.store.generator_side import GeneratorBuffer
 
 log = structlog.get_logger()
@@ -69,11 +71,16 @@ class GroupRunner:
             outcome = "grading error"
         elif not environment.selection(group.summary, rules.truncation_mask):
             await in_thread(self._buffer.reject, lease, group.summary)
+            await in_thread(self._record_flat, row, graded, group)
             outcome = Place.REJECTED.value
         else:
             pushed = await in_thread(self._buffer.push, lease, group)
             outcome = pushed.reason if pushed.outcome == "refused" else pushed.outcome
         return GroupResult(outcome, row.data_source, graded)
+
+    def _record_flat(self, row: Row, graded: Sequence[Graded], group: RolloutGroup) -> None:
+        flat = flat_group(row.problem.prompt, row.problem.ground_truth, graded[0].sample.text, group.summary)
+        record_flat(self._buffer.state, group.id, flat)
 
     async def _failed(self, lease: Lease, progress: GroupProgress, error: Exception) -> GroupResult:
         log.error("group failed", group=str(lease.group), error=repr(error))

@@ -123,6 +123,8 @@ class Run:
                 self._session.signals.defer()
                 outcome = self._train_and_measure(parts, checkpoint)
                 self._buffer.stop(outcome)
+            if outcome == "data exhausted":
+                self._buffer.note_exhausted()
             if outcome in ("finished", "data exhausted"):
                 self._buffer.end()
         except KeyboardInterrupt:

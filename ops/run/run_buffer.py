@@ -13,10 +13,12 @@ from buffer.backend.errors import BufferRefusal, Lost
 from buffer.prompts.dataset import Dataset
 from buffer.prompts.stages import StagedPrompts
 from buffer.rules.books import Books
+from buffer.store.flat_groups import read_flat
 from learner.checkpoint.checkpoint import Checkpoint
 from learner.checkpoint.lineages import largest_lineage
 from ops.config.derived import batch_schedule, prompt_rules
 from ops.config.schema import ConfigError
+from ops.display.exhausted import exhausted_lines
 from ops.run.buffer_supervisor import INCUMBENT_SECONDS
 from ops.run.session import Session
 
@@ -29,6 +31,7 @@ class RunBuffer:
     def __init__(self, session: Session, train: Dataset, checkpoints: Path) -> None:
         """checkpoints: the folder whose lineages a restored buffer must not use again."""
         self._config = session.config
+        self._note = session.progress.note
         self._checkpoints = checkpoints
         self._buffer = session.buffer
         self._pool = session.connections.pool()
@@ -84,6 +87,11 @@ class RunBuffer:
         """Ask the generators to stop."""
         with _unless_lost():
             self._buffer.driver.stop(reason)
+
+    def note_exhausted(self) -> None:
+        """Print what was seen of the rejected groups, and what to change."""
+        for line in exhausted_lines(read_flat(self._buffer.state)):
+            self._note(line)
 
     def end(self) -> None:
         """Drop the groups that no step will train any more."""

@@ -15,6 +15,7 @@ from actors.engines.scripted import Script
 from actors.generator.environment import StageRules
 from actors.generator.generator import Generator
 from buffer.records.rollout import RolloutGroup
+from buffer.store.flat_groups import KEPT, read_flat
 from helpers.small_run import SmallRun, first_token, table
 from helpers.waiting import until
 
@@ -172,3 +173,23 @@ def test_a_response_past_its_deadline_drops_its_group_with_its_length(small_run:
     assert books.balanced
     assert set(books.dropped) == {"straggler deadline"}
     assert books.dropped_tokens["straggler deadline"] > 0
+
+
+def test_rejected_groups_are_kept_for_the_end_of_an_exhausted_run(small_run: SmallRun) -> None:
+    small_run.publish(0)
+
+    async def main() -> None:
+        generator = small_run.generator("one", Script(text=lambda tokens: "x" * 2000))
+        await generator.run()  # until the buffer ends the run
+        await generator.close()
+
+    asyncio.run(main())
+    assert small_run.buffer.state.stopping() == "data exhausted"
+    seen = read_flat(small_run.buffer.state)
+    assert 0 < len(seen) <= KEPT
+    for flat in seen:
+        assert flat.prompt.startswith("problem ")
+        assert flat.gold == str(1 + int(flat.prompt.split()[1]) % 7)
+        assert set(flat.verdicts) == {"no_answer"}
+        assert len(flat.response) < 2000
+        assert len(flat.truncated) == len(flat.verdicts) == 4
