@@ -10,7 +10,7 @@ Work = Callable[[], object]
 
 
 class NothingMeasured(Exception):
-    """A measurement without data; the message says what there was no data for."""
+    """A measurement without data; the message names what has no data."""
 
 
 def seconds(work: Work, clock: Clock = time.perf_counter) -> float:

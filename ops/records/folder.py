@@ -48,7 +48,7 @@ class RunFolder:
     def open(self, config: Config, resume: Resume) -> None:
         """Create the folder, take its lock and write the resolved config.
 
-        Raises ConfigError where the folder is in use, holds another run, or holds nothing to resume.
+        Raises ConfigError where the folder is in use, contains another run, or has nothing to resume.
         """
         if resume == "never" and self.used:
             raise ConfigError(

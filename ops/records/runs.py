@@ -20,7 +20,7 @@ from ops.records.folder import RunFolder
 from ops.records.summary import steps_of
 
 State = Literal["running", "finished", "interrupted", "failed", "stopped"]
-"""``stopped``: no process holds it, and it left no summary (it was killed)."""
+"""``stopped``: no process runs it, and it left no summary (it was killed)."""
 
 RUNS = Path("runs")
 CONSOLE = "console.log"
@@ -91,7 +91,7 @@ def status(folder: RunFolder) -> RunStatus:
 
 
 def driver_of(path: Path) -> int | None:
-    """Return the process id of the run's driver on this machine, None if no process holds the run.
+    """Return the process id of the run's driver on this machine, None if it does not run.
 
     The holder writes its id into the lock file and keeps it open. Taking the lock to find out could turn
     away a run that is just starting.
@@ -108,7 +108,7 @@ def driver_of(path: Path) -> int | None:
 
 
 def detach(run: Path, argv: Sequence[str], seconds: float = START_SECONDS) -> int:
-    """Start ``magicrl`` with these arguments, wait until it holds the run, and return its process id.
+    """Start ``magicrl`` with these arguments, wait until it has locked the run, and return its process id.
 
     Raises ConfigError with its last line of output if it ends before that, or takes longer than ``seconds``.
     """

@@ -40,9 +40,9 @@ class RunBuffer:
         self._last_books = Books()
 
     def refuse_incumbent(self) -> None:
-        """Raise ConfigError if a learner elsewhere holds this run.
+        """Raise ConfigError if a learner elsewhere trains this run.
 
-        One that uses this folder's own Redis would hold the folder's lock, so only a given Redis is asked.
+        One that uses this folder's own Redis would have the folder's lock, so only a given Redis is asked.
         """
         shared = self._config.buffer.redis.url is not None
         if shared and self._buffer.driver.incumbent_lives(INCUMBENT_SECONDS):

@@ -35,10 +35,8 @@ def test_the_line_breaks_in_the_middle_of_a_call(
     proxied: tuple[ThreadedRun, BrokenLine], function: str, after: bool
 ) -> None:
     run, proxy = proxied
-    proxy.cut, proxy.after = (
-        f"magicrl_v1_{function}\r".encode() if function.islower() else f"{function}\r".encode(),
-        after,
-    )
+    command = f"magicrl_v1_{function}" if function.islower() else function
+    proxy.cut, proxy.after = f"{command}\r".encode(), after
     buffer, pool = run.buffer, run.pool
     version = PolicyVersion(1, 0)
     buffer.learner.announce(version)
@@ -62,13 +60,8 @@ def test_the_line_breaks_in_the_middle_of_a_call(
     buffer.learner.checkpoint_durable(1, 1)
     buffer.learner.beat()
     books = buffer.state.books()
-    assert (books.started, books.trained, books.pending, books.rejected, books.dropped) == (
-        6,
-        2,
-        2,
-        1,
-        {"drained": 1},
-    )
+    counts = (books.started, books.trained, books.pending, books.rejected, books.dropped)
+    assert counts == (6, 2, 2, 1, {"drained": 1})
     assert books.balanced
     buffer.learner.begin_lineage(1, 1)
     buffer.driver.stop("enough")
