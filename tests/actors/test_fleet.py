@@ -41,7 +41,7 @@ def test_scale_up_and_down_while_weights_arrive(cluster: None, small_run: SmallR
     assert small_run.buffer.state.books().balanced
 
 
-def test_a_frozen_generator_is_replaced_and_training_goes_on(
+def test_a_frozen_generator_is_replaced_and_training_continues(
     cluster: None, small_run: SmallRun, tmp_path: Path
 ) -> None:
     small_run.publish(0)

@@ -26,7 +26,7 @@ def bring_back(run: SmallRun, snapshot: Any, books: Books, step: int) -> None:
     run.publish(step)
 
 
-def test_it_aborts_and_counts_its_work_and_goes_on_in_the_run_that_comes_back(small_run: SmallRun) -> None:
+def test_it_aborts_and_counts_its_work_and_continues_in_the_run_that_comes_back(small_run: SmallRun) -> None:
     small_run.publish(0)
 
     async def main() -> dict[str, Any]:

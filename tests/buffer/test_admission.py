@@ -79,7 +79,7 @@ def feasible(schedule: BatchSchedule, staleness: int, next_step: int, versions: 
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=3),
 )
 @settings(max_examples=300, deadline=None)
-def test_the_inequality_says_exactly_whether_a_schedule_exists(
+def test_the_inequality_decides_exactly_whether_a_schedule_exists(
     staleness: int, next_step: int, versions: list[int], parts: list[tuple[int, int]]
 ) -> None:
     versions = [version for version in versions if next_step - staleness <= version <= next_step]

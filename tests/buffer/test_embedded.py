@@ -51,7 +51,7 @@ def test_it_ends_when_its_parent_is_killed(short_folder: Path) -> None:
     os.close(watch)
 
 
-def test_a_server_that_cannot_start_says_why(short_folder: Path) -> None:
+def test_a_server_that_cannot_start_reports_why(short_folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -14,7 +14,7 @@ from buffer.store.learner_side import Claim, CorruptGroup, NotReady
 from helpers.buffer_world import MakeWorld
 
 
-def test_a_claim_that_is_not_ready_says_what_it_waits_for(make_world: MakeWorld) -> None:
+def test_a_claim_that_is_not_ready_names_what_it_waits_for(make_world: MakeWorld) -> None:
     world = make_world(batch=2, staleness=0)
     world.finish(world.start(2)[:1])
     missing = world.learner.claim(1, 0)

@@ -46,7 +46,7 @@ def test_a_store_in_ray_is_not_taken_for_a_folder() -> None:
         open_store(Location.parse("ray:board"), WeightsConfig())
 
 
-def test_a_folder_needs_no_private_copy_unless_it_holds_deltas(tmp_path: Path, memory: Path) -> None:
+def test_a_folder_needs_no_private_copy_unless_it_has_deltas(tmp_path: Path, memory: Path) -> None:
     assert type(open_store(Location.parse(tmp_path / "w"), WeightsConfig())) is DiskWeights
     assert not list(memory.iterdir())
     store = open_store(Location.parse(tmp_path / "w"), WeightsConfig(full_every=4))

@@ -57,7 +57,7 @@ def test_one_process_may_have_several(root: Path) -> None:
     assert second.exists()
 
 
-def test_folders_without_an_owner_are_nobody_s_business(root: Path) -> None:
+def test_folders_without_an_owner_are_left_alone(root: Path) -> None:
     (root / "magicrl-test-1").mkdir()
     (root / "owner").write_text("1")
     sweep()

@@ -80,7 +80,7 @@ def fits(buffer: RolloutBuffer, lease: Lease) -> bool:
         return False
 
 
-def test_full_memory_holds_writers_back_and_never_the_learner(short_folder: Path) -> None:
+def test_full_memory_blocks_writers_and_never_the_learner(short_folder: Path) -> None:
     with EmbeddedRedis(short_folder, memory_bytes=12 * 2**20) as server:
         run = ThreadedRun(server.url, batch=4, max_staleness=4, push_seconds=0.3)
         leases = run.pool.lease("g", PolicyVersion(1, 0), 20).leases

@@ -32,7 +32,7 @@ async def with_generator(run: SmallRun, learner: Callable[[], None]) -> Generato
     return generator
 
 
-def test_a_flipped_byte_is_counted_and_training_goes_on_with_the_next_version(run: SmallRun) -> None:
+def test_a_flipped_byte_is_counted_and_training_continues_with_the_next_version(run: SmallRun) -> None:
     def learner() -> None:
         run.train(0)
         file = run.weights.folder(run.version(1)) / "model.safetensors"

@@ -128,7 +128,7 @@ def wanted_replicas() -> str:
     return query.replace('run="math"', 'run="small"').replace("[5m]", f"[{WINDOW}]")
 
 
-def test_they_are_told_apart_and_their_end_starves_the_learner(run: WatchedRun) -> None:
+def test_their_series_are_distinct_and_their_end_starves_the_learner(run: WatchedRun) -> None:
     run.join()
     run.join()
     until(lambda: run.slots() == {"1000", "1001"}, "series of both")

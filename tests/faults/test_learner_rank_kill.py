@@ -52,7 +52,7 @@ def take_memory(_: Any) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("fault", "budget"), [(kill, 16_384), (take_memory, 8192)])
-def test_one_ranks_fault_aborts_the_step_on_all_and_a_new_lineage_goes_on(
+def test_one_ranks_fault_aborts_the_step_on_all_and_a_new_lineage_continues(
     tmp_path: Path, cluster: None, fault: Callable[[Any], None], budget: int
 ) -> None:
     model = save_tiny_model(tmp_path / "model", vocabulary=100_000)

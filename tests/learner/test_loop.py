@@ -133,7 +133,7 @@ def test_a_stop_abandons_the_wait_and_writes_a_checkpoint(make_run: MakeRun) -> 
     assert run.checkpoints.newest().version == PolicyVersion(1, 0)
 
 
-def test_a_batch_that_never_comes_says_what_it_waited_for(make_run: MakeRun) -> None:
+def test_the_error_for_a_missing_batch_names_what_it_waited_for(make_run: MakeRun) -> None:
     run = make_run(schedule(learner=LEARNER.model_copy(update={"claim_timeout": 0.2})))
     learner = run.learner()
     learner.begin()
@@ -201,7 +201,7 @@ def test_a_resume_with_another_model_is_refused(make_run: MakeRun, untied_model:
         run.learner().begin(run.checkpoints.newest())
 
 
-def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_goes_on(
+def test_an_out_of_memory_names_sizes_halves_the_budget_once_and_continues(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from learner.compute.engine import DeepSpeedEngine

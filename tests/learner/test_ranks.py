@@ -187,7 +187,7 @@ def test_a_resume_on_the_same_ranks_is_bit_identical(results: Results, name: str
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_a_resume_on_other_ranks_goes_on_as_if_nothing_happened(results: Results, name: str):
+def test_a_resume_on_other_ranks_continues_as_if_nothing_happened(results: Results, name: str):
     whole, resumed = results[2][f"{name}-whole"], results[3][name]
     half = name == "resume-half"  # other micro-batches, other roundings
     np.testing.assert_allclose(resumed["norms"], whole["norms"][2:], rtol=2e-2 if half else 1e-4)

@@ -48,7 +48,7 @@ def test_a_mistake_names_the_field_and_the_fix(minimal: Path, override: str, mes
     assert message in str(error.value)
 
 
-def test_a_missing_field_says_where_to_put_it(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_field_names_where_to_put_it(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump({**MINIMAL, "run": {"name": "r"}}))
     with pytest.raises(ConfigError, match=r"run.steps: missing; add it"):
@@ -105,7 +105,7 @@ def test_a_missing_option_is_usage_not_a_traceback() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_a_mistake_is_told_without_loading_the_engines(minimal: Path) -> None:
+def test_a_mistake_is_reported_without_loading_the_engines(minimal: Path) -> None:
     code = (
         "import sys; from ops.cli import main; sys.argv = ['magicrl', *sys.argv[1:]]\n"
         "try: main()\n"

@@ -228,7 +228,7 @@ def test_a_stop_ends_the_wait_and_cancels_the_evaluation() -> None:
     assert nothing.asked == []
 
 
-def test_benchmarks_are_read_and_limited_as_the_config_says(tmp_path: Path) -> None:
+def test_benchmarks_are_read_and_limited_by_the_config(tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
     problems.write_text("\n".join('{"question": "1+1=", "answer": "2"}' for _ in range(5)))
     words = [f"data.train=[{problems}]", "data.test=null", "evaluation.every=7"]

@@ -87,7 +87,7 @@ def test_a_torn_end_and_a_damaged_record_are_left_out(tmp_path: Path) -> None:
     assert [step for step, _ in read_groups(tmp_path)] == [0]
 
 
-def test_a_resumed_run_goes_on_writing(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_to_write(tmp_path: Path) -> None:
     for step in (0, 1):
         log = RolloutLog(tmp_path, RolloutsConfig())
         log.append(step, encoded(group(step, rollout(5))))

@@ -128,7 +128,7 @@ def test_a_run_elsewhere_is_reached_by_the_address_of_its_redis(held: Held, tmp_
         _magicrl("fleet", "--run", "q", "--folder", tmp_path / "none", *access)
 
 
-def test_an_ended_run_says_why_its_redis_is_gone(tmp_path: Path) -> None:
+def test_the_error_for_an_ended_run_names_why_its_redis_is_gone(tmp_path: Path) -> None:
     (tmp_path / "redis").mkdir()
     (tmp_path / "redis/url").write_text(f"unix://{tmp_path}/redis/redis.sock")
     (tmp_path / "config.yaml").write_text(json.dumps(MINIMAL))

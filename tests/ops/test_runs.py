@@ -132,7 +132,7 @@ def test_detached_it_outlives_its_parent(
     assert "holds" in (run / "logs/console.log").read_text()
 
 
-def test_a_run_that_does_not_start_says_why(tmp_path: Path) -> None:
+def test_a_run_that_does_not_start_reports_why(tmp_path: Path) -> None:
     begun = time.monotonic()
     with pytest.raises(ConfigError, match="did you mean the recipe 'quickstart'"):
         detach(tmp_path / "r", ["train", "quikstart"])

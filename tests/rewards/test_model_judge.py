@@ -136,7 +136,7 @@ def test_lasting_trouble_is_an_error_never_wrong(server: Server, judge: Callable
     assert len(server.requests) == 3  # refused for good: asked once
 
 
-def test_the_deadline_holds(server: Server, judge: Callable[..., JudgeReward]) -> None:
+def test_a_late_reply_is_a_timeout(server: Server, judge: Callable[..., JudgeReward]) -> None:
     server.script = [5.0]
     began = time.monotonic()
     assert judge(deadline_seconds=0.5).score(PROBLEM, "Paris").verdict == "timeout"

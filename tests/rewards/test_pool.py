@@ -135,7 +135,7 @@ def test_bad_items_affect_themselves_only(pool: GraderPool) -> None:
     assert verdicts == ["correct", "error", "error", "correct", "correct", "correct"]
 
 
-def test_an_event_loop_goes_on_while_answers_are_graded(graders: Callable[[], list[int]]) -> None:
+def test_an_event_loop_continues_while_answers_are_graded(graders: Callable[[], list[int]]) -> None:
     async def main(pool: GraderPool) -> Score:
         os.kill(graders()[1], signal.SIGSTOP)
         asked = asyncio.create_task(pool.score(*_right(1)))
@@ -151,7 +151,7 @@ def test_an_event_loop_goes_on_while_answers_are_graded(graders: Callable[[], li
             assert asyncio.run(main(pool)).value == 1.0
 
 
-def test_more_answers_than_the_queue_holds() -> None:
+def test_more_answers_than_fit_into_the_queue() -> None:
     with GraderPool(RewardsConfig(workers=1, queue=2)) as pool:
 
         async def main() -> list[Score]:

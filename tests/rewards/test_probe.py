@@ -6,7 +6,7 @@ from rewards.code.sandbox import probe
 from rewards.config import CodeConfig
 
 
-def test_enforcement_says_what_works(code_config: CodeConfig) -> None:
+def test_enforcement_reports_what_works(code_config: CodeConfig) -> None:
     rows = {row.name: row for row in probe.enforcement(code_config)}
     assert rows["isolation"].works
     assert all(row.works or row.fix for row in rows.values())
