@@ -118,6 +118,17 @@ class Dataset:
         self.skipped.append(Skipped(self.files[-1].file, number, reason))
         self.files[-1].set_aside[reason] += 1
 
+    def refuse_set_aside(self, most: float) -> None:
+        """Raise DatasetError for a file of which more than this share is set aside."""
+        for counts in self.files:
+            aside = counts.set_aside.total()
+            if aside > most * (counts.rows + aside):
+                reasons = "; ".join(f"{number} x {why}" for why, number in counts.set_aside.most_common())
+                raise DatasetError(
+                    f"{counts.file}: {aside} of {counts.rows + aside} rows are set aside: {reasons}; correct "
+                    f"them (magicrl data check), or allow more than a share of {most} with data.allow_skipped"
+                )
+
     def add(self, row: Row) -> None:
         """Append a row of the newest of ``files``, with a new index; rows of equal content are kept once."""
         self.files[-1].forms[row.form] += 1

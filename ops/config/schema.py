@@ -66,8 +66,8 @@ class DataConfig(Settings):
     """Problems to train on and, optionally, to measure accuracy on."""
 
     train: tuple[Path, ...] = Field(min_length=1)
-    """Parquet or JSON-lines files, Skywork schema or question/answer columns; a file listed twice counts
-    double."""
+    """Files, folders of them or `hf:owner/name/config:split`, in any form of docs/data.md; a file listed
+    twice counts double."""
 
     test: Path | None = None
     """File of problems for the accuracy before and after training; None: not measured."""
@@ -90,6 +90,9 @@ class DataConfig(Settings):
     difficulty_model: str | None = None
     """Model whose failures in `extra_info.model_difficulty` estimate a prompt's pass rate; None: no
     estimate."""
+
+    allow_skipped: float = Field(default=0.1, ge=0, le=1)
+    """Greatest share of a file's rows that may be unusable; with more the run does not start."""
 
     max_prompt_tokens: int = Field(default=2048, gt=0)
     """Longest prompt in tokens; longer ones are counted and left out (Skywork scripts: 2048)."""

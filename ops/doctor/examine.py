@@ -8,6 +8,7 @@ from pathlib import Path
 
 from buffer.config import BufferConfig
 from buffer.prompts.dataset import DatasetError, read_dataset
+from buffer.prompts.files import is_hub
 from ops.config.derived import columns_of
 from ops.config.hub import with_model_folder
 from ops.config.schema import Config, ConfigError, MetricsConfig, RayConfig
@@ -70,7 +71,7 @@ def data(config: Config) -> Iterator[Finding]:
     for benchmark, wanted in config.evaluation.benchmarks.items():
         files[f"evaluation.benchmarks.{benchmark}"] = (wanted.path,)
     for name, paths in files.items():
-        missing = [str(path) for path in paths if not path.is_file()]
+        missing = [str(path) for path in paths if not path.exists() and not is_hub(path)]
         if missing:
             yield fail(name, f"no file: {', '.join(missing)}", f"correct {name}")
         elif paths:
@@ -80,6 +81,7 @@ def data(config: Config) -> Iterator[Finding]:
 def _read(name: str, config: Config, paths: tuple[Path, ...]) -> Finding:
     try:
         rows = read_dataset(paths, columns_of(config))
+        rows.refuse_set_aside(config.data.allow_skipped)
     except DatasetError as error:
         return fail(name, str(error), f"correct {name}, data.question or data.answer")
     if rows.skipped:

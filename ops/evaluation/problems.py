@@ -30,6 +30,8 @@ def read_problems(config: Config) -> Problems:
     named = config.evaluation.benchmarks.items()
     benchmarks = {name: read_dataset(benchmark.path, columns) for name, benchmark in named}
     problems = Problems(read_dataset(config.data.train, columns), test, benchmarks)
+    for dataset in filter(None, (problems.train, test, *benchmarks.values())):
+        dataset.refuse_set_aside(config.data.allow_skipped)
     _refuse_ungraded(config, problems)
     return problems
 

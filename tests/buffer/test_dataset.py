@@ -111,6 +111,15 @@ def test_each_file_has_its_form_and_its_reasons(tmp_path: Path) -> None:
     assert (two.file, two.form, two.rows, two.set_aside) == (second, "columns", 1, {})
 
 
+def test_a_file_of_which_too_much_is_set_aside_is_refused(tmp_path: Path) -> None:
+    good = write_lines(tmp_path / "good.jsonl", [skywork(index % 17) for index in range(90)])
+    bad = write_lines(tmp_path / "bad.jsonl", [skywork(0)] * 9 + ["17"])
+    dataset = read_dataset([good, bad])
+    dataset.refuse_set_aside(0.1)
+    with pytest.raises(DatasetError, match=r"bad\.jsonl: 1 of 10 rows are set aside: 1 x is not a JSON"):
+        dataset.refuse_set_aside(0.09)
+
+
 def test_a_file_listed_twice_counts_twice(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [skywork(0), skywork(1)])
     dataset = read_dataset([path, path])

@@ -17,8 +17,10 @@ from helpers.findings import statuses
 from helpers.minimal_config import MINIMAL
 from learner.config import LearnerConfig
 from ops.commands.jobs.doctor import app
+from ops.config.loader import load_config
 from ops.config.trackers import MlflowConfig, TrackersConfig, WandbConfig
 from ops.doctor import machine, software
+from ops.doctor.examine import examine
 from ops.doctor.finding import Finding, Status, passed, run_check
 
 
@@ -126,7 +128,7 @@ def test_the_command_names_what_is_missing(tmp_path: Path) -> None:
     test = tmp_path / "test.jsonl"
     test.write_text('{"question": "1+1", "answer": "2"}\n{"question": "1+2"}\n')
     model = {"path": str(tmp_path / "model")}
-    data = {"train": [str(tmp_path / "none.parquet")], "test": str(test)}
+    data = {"train": [str(tmp_path / "none.parquet")], "test": str(test), "allow_skipped": 0.5}
     config.write_text(yaml.safe_dump(MINIMAL | {"run": run, "model": model, "data": data}))
     result = CliRunner().invoke(app, [str(config), "--json"])
     assert result.exit_code == 1
@@ -136,6 +138,9 @@ def test_the_command_names_what_is_missing(tmp_path: Path) -> None:
     assert findings["data.test"]["status"] == "warn"
     assert "1 rows, 1 set aside" in findings["data.test"]["seen"]
     assert all(found["fix"] for found in findings.values() if found["status"] != "pass")
+    *_, found = examine(load_config(config, ["data.allow_skipped=0.4"]), only="data")
+    assert (found.name, found.status) == ("data.test", "fail")
+    assert "1 of 2 rows are set aside: 1 x has no answer" in found.seen
 
 
 def test_it_loads_no_engine() -> None:
