@@ -42,11 +42,13 @@ class Skipped(NamedTuple):
 class FileCounts:
     """How one file was read. forms: usable rows by the form of their record (``forms.FORMS``).
 
-    set_aside: unusable rows by reason.
+    columns: usable rows by the columns that their problem is made of; the others are its extra. set_aside:
+    unusable rows by reason.
     """
 
     file: Path
     forms: Counter[str] = field(default_factory=Counter)
+    columns: Counter[tuple[str, ...]] = field(default_factory=Counter)
     set_aside: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -159,11 +161,12 @@ def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -
         dataset.files.append(FileCounts(file))
         for number, record in records(file):
             try:
-                row = _row(record, next(index), file, columns)
+                row, used = _row(record, next(index), file, columns)
             except BadRow as bad:
                 dataset.set_aside(number, str(bad))
             else:
                 dataset.add(row)
+                dataset.files[-1].columns[used] += 1
                 models.update(difficulties(row.extra))
     names = ", ".join(map(str, files))
     if not len(dataset):
@@ -176,7 +179,9 @@ def read_dataset(paths: Path | Sequence[Path], columns: Columns | None = None) -
     return dataset
 
 
-def _row(record: Record, index: int, file: Path, columns: Columns) -> Row:
+def _row(record: Record, index: int, file: Path, columns: Columns) -> tuple[Row, tuple[str, ...]]:
+    """Return the row of a record, and the columns that are not in its extra. Raises BadRow."""
     if isinstance(record, BadRow):
         raise record
-    return read_row(record, index, source_of(file), columns)
+    row = read_row(record, index, source_of(file), columns)
+    return row, tuple(name for name, value in record.items() if value is not None and name not in row.extra)

@@ -17,6 +17,9 @@ from rewards.reward import Score
 GOLD_LENGTH = 2000
 """Longest gold in a report, in characters."""
 
+COLUMNS_SHOWN = 3
+"""Most sets of columns that are listed for people: rows may lack some."""
+
 TEST_CODE = "test code has no gold that could pass it: --solutions runs reference programs"
 
 
@@ -49,6 +52,8 @@ class FileCheck:
     file: str
     forms: Counter[str]
     """Usable rows by the form of their record."""
+    columns: Counter[tuple[str, ...]]
+    """Usable rows by the columns that became their problem."""
     rows: int
     set_aside: Mapping[str, list[int]]
     """Unusable rows by reason."""
@@ -107,6 +112,8 @@ class FileCheck:
             yield "set aside", f"{len(rows)} x {reason} (first: row {rows[0]})"
         if not self.rows:
             return
+        for names, count in self.columns.most_common(COLUMNS_SHOWN):
+            yield "columns", f"{count} x {', '.join(names)}"
         yield "abilities", _counted(self.abilities)
         yield "golds", f"{self.graded} graded, {len(self.failing)} fail"
         for reason, count in self.not_graded.most_common():
@@ -120,6 +127,7 @@ class FileCheck:
             "file": self.file,
             "form": self.form,
             "forms": dict(self.forms),
+            "columns": list(next((names for names, _ in self.columns.most_common(1)), ())),
             "rows": self.rows,
             "set_aside": {reason: len(rows) for reason, rows in self.set_aside.items()},
             "abilities": dict(self.abilities),

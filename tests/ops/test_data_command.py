@@ -57,6 +57,7 @@ def test_answers_are_read_sampled_and_graded(tmp_path: Path) -> None:
     assert (report["form"], report["rows"], report["golds_failing"]) == ("verl", 4, [3])
     assert report["set_aside"] == {"is not a JSON object": 1}
     assert report["abilities"] == {"math": 4}
+    assert report["columns"] == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
     assert [(one["index"], one["gold"]) for one in report["sample"]] == [
         (0, "1"),
         (2, ["2", "1+1"]),

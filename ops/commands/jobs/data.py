@@ -136,10 +136,11 @@ def _report(file: Path, dataset: Dataset, graders: Mapping[str, str], render: Re
     rows = islice(dataset, SAMPLE_ROWS)
     sample = [sample_of(row, graders.get(row.ability, ""), *render(row)) for row in rows]
     forms = sum((counts.forms for counts in dataset.files), Counter[str]())
+    columns = sum((counts.columns for counts in dataset.files), Counter[tuple[str, ...]]())
     set_aside: dict[str, list[int]] = {}
     for skipped in dataset.skipped:
         set_aside.setdefault(skipped.reason, []).append(skipped.row)
-    return FileCheck(str(file), forms, len(dataset), set_aside, sample)
+    return FileCheck(str(file), forms, columns, len(dataset), set_aside, sample)
 
 
 def _grade(
