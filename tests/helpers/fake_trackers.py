@@ -61,10 +61,13 @@ def calls(folder: Path) -> list[list[object]]:
 def process_of(kind: str) -> psutil.Process:
     """Return the process of this test's tracker, once it runs."""
 
+    def is_tracker(child: psutil.Process) -> bool:
+        if child.status() == psutil.STATUS_ZOMBIE:  # left by an earlier test: it has no command line
+            return False
+        return {"ops.telemetry.tracker_process", kind} <= {*child.cmdline()}
+
     def started() -> psutil.Process | None:
-        module = "ops.telemetry.tracker_process"
-        children = psutil.Process().children()
-        return next((child for child in children if {module, kind} <= {*child.cmdline()}), None)
+        return next(filter(is_tracker, psutil.Process().children()), None)
 
     until(lambda: started() is not None)
     process = started()
